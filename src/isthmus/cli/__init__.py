@@ -1,0 +1,1 @@
+"""The isthmus command: thin commands over the packages below."""

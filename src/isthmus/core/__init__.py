@@ -1,0 +1,1 @@
+"""What every layer shares: dtypes, locations, errors, target descriptions, configuration."""

@@ -1,0 +1,1 @@
+"""Devices behind one small protocol: device, buffer, queue, command list, event, executable."""

@@ -1,0 +1,1 @@
+"""The program as data: values, operations, op tables, verifier, printer, parser, interpreter."""

@@ -1,0 +1,1 @@
+"""Specialise, compile, cache, load, launch: where language, passes, targets and hal meet."""

@@ -1,0 +1,1 @@
+"""The kernel language: decorated Python functions into tile IR, with caret diagnostics."""

@@ -1,0 +1,1 @@
+"""Lifetimes to offsets: the static arena planner."""

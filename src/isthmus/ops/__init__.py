@@ -1,0 +1,1 @@
+"""The operator standard: every operator with its reference, rules, kernels and cost."""

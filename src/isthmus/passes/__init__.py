@@ -1,0 +1,1 @@
+"""IR to IR, knowing no target: canonicalise, share, analyse, restructure."""

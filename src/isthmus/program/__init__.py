@@ -1,0 +1,1 @@
+"""A training step as data: capture, fusion, scheduling, file format, executor."""

@@ -1,0 +1,1 @@
+"""One folder per architecture, and the text emitters that they share."""
