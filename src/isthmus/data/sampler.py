@@ -70,6 +70,14 @@ class WindowSampler:
             self._starts, self._starts_epoch = starts, epoch
         return self._starts
 
+    def position(self) -> dict[str, int]:
+        """The whole state, as plain data."""
+        return {"epoch": self.state.epoch, "index": self.state.index}
+
+    def restore(self, position: dict[str, int]) -> None:
+        """Continue from a recorded position."""
+        self.state = SamplerState(position["epoch"], position["index"])
+
     def next_batch(self) -> dict[str, np.ndarray]:
         picked: list[np.ndarray] = []
         missing = self.batch_size
