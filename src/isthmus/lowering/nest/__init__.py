@@ -1,0 +1,1 @@
+"""Tile programs to loop nests over vectors: what CPUs and other vector machines run."""
