@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from isthmus.core.dtypes import DType
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from isthmus.core.target import TargetDescription
 
 __all__ = [
-    "OPERATORS", "Cost", "Launch", "Operator", "Plan", "Slot", "TensorSpec", "Tolerance", "View",
-    "contiguous_strides", "operator", "register",
+    "OPERATORS", "REQUIRED", "Cost", "Launch", "Operator", "Plan", "Slot", "TensorSpec",
+    "Tolerance", "View", "complete_attrs", "complete_inputs", "contiguous_strides", "operator",
+    "register",
 ]  # fmt: skip
 
 Attrs = Mapping[str, Any]
@@ -193,12 +194,70 @@ REQUIRED = _Required()
 OPERATORS: dict[str, Operator] = {}
 
 
+def complete_attrs(op: Operator, attrs: Attrs) -> dict[str, Any]:
+    """`attrs` with the defaults filled in. Raises ProgramError for unknown or missing names."""
+    unknown = [name for name in attrs if name not in op.attrs]
+    if unknown:
+        raise ProgramError(
+            f"{op.name} has no attribute {unknown[0]!r}; it has {', '.join(op.attrs) or 'none'}"
+        )
+    complete = {**op.attrs, **attrs}
+    missing = [name for name, value in complete.items() if value is REQUIRED]
+    if missing:
+        raise ProgramError(f"{op.name} needs the attribute {missing[0]!r}")
+    return complete
+
+
+def complete_inputs(op: Operator, inputs: Sequence[Any]) -> list[Any]:
+    """`inputs` with None for optional ones left out. Raises ProgramError on a wrong count."""
+    names = op.inputs
+    variadic = bool(names) and names[-1].endswith("*")
+    complete = list(inputs)
+    if not variadic:
+        complete += [None] * (len(names) - len(complete))
+    if not variadic and len(complete) > len(names):
+        raise ProgramError(f"{op.name} takes {len(names)} inputs, got {len(inputs)}")
+    for index, name in enumerate(names):
+        needed = not name.endswith(("?", "*"))
+        if needed and (index >= len(complete) or complete[index] is None):
+            raise ProgramError(f"{op.name} needs its input {name!r}")
+    return complete
+
+
 def register(op: Operator) -> Operator:
-    """Add one operator to the standard."""
+    """Add one operator to the standard.
+
+    The record's functions see complete inputs and attributes from here on: absent optional
+    inputs are None and attributes left out have their defaults.
+    """
     if op.name in OPERATORS:
         raise InternalError(f"operator {op.name} is registered twice")
-    OPERATORS[op.name] = op
-    return op
+
+    def infer(specs: Sequence[TensorSpec | None], attrs: Attrs) -> list[TensorSpec]:
+        return op.infer(complete_inputs(op, specs), complete_attrs(op, attrs))
+
+    def reference(arrays: Sequence[np.ndarray | None], attrs: Attrs) -> list[np.ndarray]:
+        return op.reference(complete_inputs(op, arrays), complete_attrs(op, attrs))
+
+    def cost(
+        specs: Sequence[TensorSpec | None], outputs: Sequence[TensorSpec], attrs: Attrs
+    ) -> Cost:
+        return op.cost(complete_inputs(op, specs), outputs, complete_attrs(op, attrs))
+
+    def plan(
+        views: Sequence[View | None],
+        outputs: Sequence[View],
+        attrs: Attrs,
+        target: TargetDescription,
+    ) -> Plan:
+        assert op.plan is not None, f"{op.name} has no plan"
+        return op.plan(complete_inputs(op, views), outputs, complete_attrs(op, attrs), target)
+
+    complete = replace(
+        op, infer=infer, reference=reference, cost=cost, plan=plan if op.plan else None
+    )
+    OPERATORS[op.name] = complete
+    return complete
 
 
 def operator(name: str) -> Operator:
