@@ -121,15 +121,16 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
 
 def _gelu(x: np.ndarray, attrs: Attrs) -> np.ndarray:
     if attrs["approximate"] == "tanh":
-        return 0.5 * x * (1.0 + np.tanh(_TANH_SCALE * (x + _TANH_CUBIC * x**3)))
+        return x * _sigmoid(2.0 * _TANH_SCALE * (x + _TANH_CUBIC * x**3))
     return 0.5 * x * _erfc(-x * _INVERSE_SQRT2)
 
 
 def _gelu_backward(grad: np.ndarray, x: np.ndarray, attrs: Attrs) -> np.ndarray:
     if attrs["approximate"] == "tanh":
-        t = np.tanh(_TANH_SCALE * (x + _TANH_CUBIC * x**3))
-        inner = _TANH_SCALE * (1.0 + 3.0 * _TANH_CUBIC * x * x)
-        return grad * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t * t) * inner)
+        argument = 2.0 * _TANH_SCALE * (x + _TANH_CUBIC * x**3)
+        s, rest = _sigmoid(argument), _sigmoid(-argument)
+        slope = 2.0 * _TANH_SCALE * (1.0 + 3.0 * _TANH_CUBIC * x * x)
+        return grad * s * (1.0 + x * rest * slope)
     density = _INVERSE_SQRT_2PI * np.exp(-0.5 * x * x)
     return grad * (0.5 * _erfc(-x * _INVERSE_SQRT2) + x * density)
 
@@ -183,7 +184,8 @@ _define("erf", "Error function.", _erf, ulps=4, reason=_VECTOR, flops=12)
 _define("sigmoid", "1 / (1 + exp(-x)).", _sigmoid, ulps=4, reason=_VECTOR, flops=10,
         gradient="sigmoid_backward")  # fmt: skip
 _define("relu", "x where x > 0, else 0; NaN stays NaN.",
-        lambda x: np.where(x <= 0, 0, x).astype(x.dtype), allowed=NUMBERS, gradient="relu_backward")  # fmt: skip
+        lambda x: np.where(x <= 0, 0, x).astype(x.dtype), allowed=NUMBERS,
+        gradient="relu_backward")  # fmt: skip
 _define("silu", "x * sigmoid(x); NaN at -inf.", lambda x: x * _sigmoid(x), ulps=5, reason=_VECTOR,
         flops=11, gradient="silu_backward")  # fmt: skip
 _define("floor", "Largest whole number not above x.", np.floor)
@@ -196,7 +198,8 @@ _define("isnan", "True where x is NaN.", np.isnan, result=BOOL, nan="NaN gives T
 _define(
     "gelu",
     "x * Phi(x), the normal distribution function by erf; approximate='tanh' takes "
-    "0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). NaN at -inf with erf.",
+    "0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), found as x sigmoid(2 sqrt(2/pi) (..)). "
+    "NaN at -inf.",
     _gelu, attrs={"approximate": "none"}, ulps=6, absolute_ulps=4, takes_attrs=True, flops=16,
     reason=f"1 + erf cancels in the left tail: absolute; {_VECTOR}", gradient="gelu_backward",
 )  # fmt: skip

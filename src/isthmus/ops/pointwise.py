@@ -19,7 +19,7 @@ except (ImportError, AttributeError):
 
 INVERSE_SQRT2 = tl.constexpr(0.7071067811865476)
 INVERSE_SQRT_2PI = tl.constexpr(0.3989422804014327)
-TANH_SCALE = tl.constexpr(0.7978845608028654)  # sqrt(2 / pi)
+TANH_SCALE_2 = tl.constexpr(1.5957691216057308)  # 2 sqrt(2 / pi)
 TANH_CUBIC = tl.constexpr(0.044715)
 
 
@@ -127,7 +127,7 @@ def isnan(x):
 @jit
 def gelu(x, approximate: tl.constexpr):
     if approximate == "tanh":
-        return 0.5 * x * (1.0 + tl.math.tanh(TANH_SCALE * (x + TANH_CUBIC * x * x * x)))
+        return x * tl.sigmoid(TANH_SCALE_2 * x * (1.0 + TANH_CUBIC * x * x))
     return 0.5 * x * (1.0 + tl.erf(x * INVERSE_SQRT2))
 
 
@@ -230,9 +230,9 @@ def logical_or(a, b):
 @jit
 def gelu_backward(grad, x, approximate: tl.constexpr):
     if approximate == "tanh":
-        t = tl.math.tanh(TANH_SCALE * (x + TANH_CUBIC * x * x * x))
-        inner = TANH_SCALE * (1.0 + 3.0 * TANH_CUBIC * x * x)
-        return grad * (0.5 * (1.0 + t) + 0.5 * x * (1.0 - t) * (1.0 + t) * inner)
+        s = tl.sigmoid(TANH_SCALE_2 * x * (1.0 + TANH_CUBIC * x * x))
+        slope = TANH_SCALE_2 * (1.0 + 3.0 * TANH_CUBIC * x * x)
+        return grad * s * (1.0 + x * (1.0 - s) * slope)
     density = INVERSE_SQRT_2PI * tl.exp(-0.5 * x * x)
     return grad * (0.5 * (1.0 + tl.erf(x * INVERSE_SQRT2)) + x * density)
 
