@@ -27,6 +27,8 @@ class TargetDescription:
     masked_memory: masked vector loads and stores are cheap (AVX2 loads, AVX-512 both, SVE, RVV).
     fast_types: dtypes with native vector arithmetic; others are widened to compute.
     fma: fused multiply-add in vector registers.
+    native: what is one instruction here and not everywhere: "f16" (conversion to and from f32),
+        "minimum" (the IEEE minimum and maximum that keep NaN), "gather".
     cores: how many hardware cores launches may use.
     """
 
@@ -37,6 +39,7 @@ class TargetDescription:
     vector_bits: int = 128
     vector_registers: int = 16
     fma: bool = True
+    native: tuple[str, ...] = ()
     masked_memory: bool = False
     fast_types: tuple[str, ...] = ("f32", "f64", "i8", "i16", "i32", "i64")
     pointer_bits: int = 64

@@ -1,1 +1,5 @@
-"""One folder per architecture, and the text emitters that they share."""
+"""One folder per architecture: its description; `llvm` is the emitter that they share."""
+
+from isthmus.targets.registry import host_target, target_named
+
+__all__ = ["host_target", "target_named"]

@@ -1,0 +1,1 @@
+"""Nest functions to LLVM IR text, and LLVM IR text to objects and assembly."""
