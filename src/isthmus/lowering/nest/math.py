@@ -1,0 +1,41 @@
+"""Elementary functions as vector code of our own: no library is called.
+
+`expand` turns one math operation into arithmetic. f32 and f64 have their own code; f16 and bf16
+are computed in f32 and rounded once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from isthmus.core.errors import InternalError
+from isthmus.core.target import TargetDescription
+from isthmus.ir.builder import Builder
+from isthmus.ir.core import Value
+from isthmus.ir.types import F32, F64, element_type, with_element
+from isthmus.lowering.nest.math_code import Code
+from isthmus.lowering.nest.math_f32 import FUNCTIONS_F32
+
+__all__ = ["CHEAP", "expand"]
+
+#: Operations that the emitter prints as one instruction.
+CHEAP = ("absf", "absi", "floor", "ceil", "trunc", "roundeven", "sqrt")
+
+
+def expand(
+    builder: Builder, name: str, operands: Sequence[Value], target: TargetDescription
+) -> Value:
+    """Emit `math.<name>` of `operands` (scalars or vectors) at the insertion point."""
+    name = name.removeprefix("math.")
+    if name in CHEAP:
+        return builder.emit(f"math.{name}", *operands)
+    type_ = operands[0].type
+    element = element_type(type_)
+    if element not in (F32, F64):
+        wide = with_element(type_, F32)
+        values = [builder.emit("arith.extf", value, type=wide) for value in operands]
+        return builder.emit("arith.truncf", expand(builder, name, values, target), type=type_)
+    functions = FUNCTIONS_F32
+    if name not in functions:
+        raise InternalError(f"math.{name} of {element} has no code", stage="lower")
+    return functions[name](Code(builder, type_, target), *operands)
