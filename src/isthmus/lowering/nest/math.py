@@ -15,6 +15,7 @@ from isthmus.ir.core import Value
 from isthmus.ir.types import F32, F64, element_type, with_element
 from isthmus.lowering.nest.math_code import Code
 from isthmus.lowering.nest.math_f32 import FUNCTIONS_F32
+from isthmus.lowering.nest.math_f64 import FUNCTIONS_F64
 
 __all__ = ["CHEAP", "expand"]
 
@@ -35,7 +36,7 @@ def expand(
         wide = with_element(type_, F32)
         values = [builder.emit("arith.extf", value, type=wide) for value in operands]
         return builder.emit("arith.truncf", expand(builder, name, values, target), type=type_)
-    functions = FUNCTIONS_F32
+    functions = FUNCTIONS_F32 if element is F32 else FUNCTIONS_F64
     if name not in functions:
         raise InternalError(f"math.{name} of {element} has no code", stage="lower")
     return functions[name](Code(builder, type_, target), *operands)

@@ -10,7 +10,7 @@ from isthmus.ir.builder import Builder
 from isthmus.ir.core import Value
 from isthmus.ir.types import F32, F64, I32, I64, Type, with_element
 
-__all__ = ["Code"]
+__all__ = ["Code", "narrow", "widen"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +99,7 @@ class Code:
         return self.number(total)
 
     def compare(self, predicate: str, a: Value | float, b: Value | float) -> Value:
-        return self.builder.emit(
-            "arith.cmpf", self.number(a), self.number(b), predicate=predicate
-        )
+        return self.builder.emit("arith.cmpf", self.number(a), self.number(b), predicate=predicate)
 
     def select(self, condition: Value, a: Value | float, b: Value | float) -> Value:
         return self._select(condition, self.number(a), self.number(b))
@@ -181,13 +179,13 @@ class Code:
     def to_float(self, x: Value) -> Value:
         return self.builder.emit("arith.sitofp", x, type=self.real)
 
-    def nearest(self, x: Value) -> tuple[Value, Value]:
-        """x rounded to a whole number, as float and as integer; for |x| below 2**21.
+    def nearest(self, x: Value, factor: float = 1.0) -> tuple[Value, Value]:
+        """x * factor rounded to a whole number, as float and as integer; below 2**21.
 
         Adding 1.5 * 2**mantissa leaves the integer in the low bits.
         """
         magic = 1.5 * 2.0**self.layout.mantissa
-        shifted = self.add(x, magic)
+        shifted = self.add(x, magic) if factor == 1.0 else self.fma(x, factor, magic)
         layout = self.layout
         bits = ((layout.bias + layout.mantissa) << layout.mantissa) | 1 << (layout.mantissa - 1)
         return self.sub(shifted, magic), self.isub(self.bits(shifted), bits)
@@ -203,3 +201,12 @@ class Code:
         rest = self.isub(exponent, half)
         return self.mul(self.mul(x, self.power_of_two(half)), self.power_of_two(rest))
 
+
+def widen(double: Code, x: Value) -> Value:
+    """f32 x in the f64 code `double`."""
+    return double.builder.emit("arith.extf", x, type=double.real)
+
+
+def narrow(single: Code, x: Value) -> Value:
+    """f64 x in the f32 code `single`."""
+    return single.builder.emit("arith.truncf", x, type=single.real)

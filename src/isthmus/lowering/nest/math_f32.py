@@ -6,9 +6,13 @@ Polynomials are near-minimax fits on the reduced range, highest power first.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from isthmus.ir.core import Value
-from isthmus.lowering.nest.math_code import Code
+from isthmus.lowering.nest import math_f64
+from isthmus.lowering.nest.math_code import Code, narrow, widen
+from isthmus.lowering.nest.math_f64 import EXP_COARSE, log2_coarse, pow_cases
+from isthmus.lowering.nest.math_trigonometry import reduce_f32
 
 __all__ = ["FUNCTIONS_F32"]
 
@@ -59,7 +63,7 @@ ERF_FAR = (
 
 def _reduced_exp(c: Code, x: Value) -> tuple[Value, Value]:
     """(exp(r) - 1, n) with x = n * ln 2 + r; x must be within about +-104."""
-    n, whole = c.nearest(c.mul(x, LOG2_E))
+    n, whole = c.nearest(x, LOG2_E)
     r = c.fma(n, -LN2_HIGH, x)
     r = c.fma(n, -LN2_LOW, r)
     return c.fma(c.mul(r, r), c.polynomial(r, EXP), r), whole
@@ -129,9 +133,7 @@ def log2(c: Code, x: Value) -> Value:
 def log1p(c: Code, x: Value) -> Value:
     u = c.add(x, 1.0)
     # What the addition lost, taken from the larger operand's side.
-    lost = c.select(
-        c.compare("ogt", x, 1.0), c.sub(1.0, c.sub(u, x)), c.sub(x, c.sub(u, 1.0))
-    )
+    lost = c.select(c.compare("ogt", x, 1.0), c.sub(1.0, c.sub(u, x)), c.sub(x, c.sub(u, 1.0)))
     f, n = _split(c, u)
     square = c.mul(f, f)
     tail = c.fma(n, LN2_LOW, c.div(lost, u))
@@ -142,12 +144,12 @@ def log1p(c: Code, x: Value) -> Value:
 
 
 def tanh(c: Code, x: Value) -> Value:
-    square = c.mul(x, x)
-    near = c.fma(c.mul(square, x), c.polynomial(square, TANH), x)
-    magnitude = c.at_most(c.abs(x), 10.0)
-    e = _exp_normal(c, c.add(magnitude, magnitude))
-    far = c.with_sign(c.sub(1.0, c.div(2.0, c.add(e, 1.0))), x)
-    return c.select(c.compare("olt", magnitude, 0.625), near, far)
+    t = c.at_most(c.abs(x), 10.0)
+    square = c.mul(t, t)
+    near = c.fma(c.mul(square, t), c.polynomial(square, TANH), t)
+    e = _exp_normal(c, c.add(t, t))
+    far = c.sub(1.0, c.div(2.0, c.add(e, 1.0)))
+    return c.with_sign(c.select(c.compare("olt", t, 0.625), near, far), x)
 
 
 def erf(c: Code, x: Value) -> Value:
@@ -160,7 +162,13 @@ def erf(c: Code, x: Value) -> Value:
 
 
 def sigmoid(c: Code, x: Value) -> Value:
-    e = exp(c, c.neg(c.abs(x)))
+    limited = c.at_least(c.neg(c.abs(x)), -104.0)
+    n, whole = c.nearest(limited, LOG2_E)
+    r = c.fma(n, -LN2_LOW, c.fma(n, -LN2_HIGH, limited))
+    # exp(r) as a rounded sum and what the rounding lost: the division doubles errors of e.
+    one_r = c.add(r, 1.0)
+    rest = c.fma(c.mul(r, r), c.polynomial(r, EXP), c.sub(r, c.sub(one_r, 1.0)))
+    e = c.scale(c.add(one_r, rest), whole)
     top = c.select(c.compare("oge", x, 0.0), 1.0, e)
     return c.div(top, c.add(e, 1.0))
 
@@ -169,7 +177,86 @@ def rsqrt(c: Code, x: Value) -> Value:
     return c.div(1.0, c.sqrt(x))
 
 
+def sin(c: Code, x: Value) -> Value:
+    r, quadrant = reduce_f32(c, x)
+    result = c.from_bits(c.ixor(c.bits(_sin_cos(c, r, quadrant)), _flip(c, quadrant)))
+    return c.select(c.compare("olt", c.abs(x), 2.0**-12), x, result)
+
+
+def cos(c: Code, x: Value) -> Value:
+    r, quadrant = reduce_f32(c, x)
+    quadrant = c.iadd(quadrant, 1)
+    return c.from_bits(c.ixor(c.bits(_sin_cos(c, r, quadrant)), _flip(c, quadrant)))
+
+
+def _flip(c: Code, quadrant: Value) -> Value:
+    """The sign bit of quadrants 2 and 3."""
+    return c.shift_left(c.iand(quadrant, 2), 30)
+
+
+def _sin_cos(c: Code, r: Value, quadrant: Value) -> Value:
+    """sin(r) in even quadrants, cos(r) in odd ones."""
+    square = c.mul(r, r)
+    sine = c.fma(c.mul(square, r), c.polynomial(square, SIN), r)
+    cosine = c.fma(c.mul(square, square), c.polynomial(square, COS), c.fma(square, -0.5, 1.0))
+    is_even = c.icompare("eq", c.iand(quadrant, 1), 0)
+    return c.select(is_even, sine, cosine)
+
+
+def tan(c: Code, x: Value) -> Value:
+    r, quadrant = reduce_f32(c, x)
+    d = c.double()
+    wide = widen(d, r)
+    square = d.mul(wide, wide)
+    sine = d.fma(d.mul(square, wide), d.polynomial(square, math_f64.SIN), wide)
+    cosine = d.fma(d.mul(square, square), d.polynomial(square, math_f64.COS), 1.0)
+    cosine = d.fma(square, -0.5, cosine)
+    is_even = c.icompare("eq", c.iand(quadrant, 1), 0)
+    top, bottom = d.select(is_even, sine, cosine), d.select(is_even, cosine, d.neg(sine))
+    result = narrow(c, d.div(top, bottom))
+    return c.select(c.compare("olt", c.abs(x), 2.0**-12), x, result)
+
+
+def _through_f64(name: str) -> Callable[..., Value]:
+    """The f64 function, rounded: for functions where speed matters little."""
+
+    def function(c: Code, *values: Value) -> Value:
+        d = c.double()
+        function_f64 = math_f64.FUNCTIONS_F64[name]
+        return narrow(c, function_f64(d, *(widen(d, value) for value in values)))
+
+    return function
+
+
+asin, acos, atan, atan2, sinh, cosh = map(
+    _through_f64, ("asin", "acos", "atan", "atan2", "sinh", "cosh")
+)
+
+
+def pow(c: Code, x: Value, y: Value) -> Value:  # noqa: A001
+    """C pow, through f64: the logarithm has 14 bits more than the result can show."""
+    d = c.double()
+    magnitude, exponent = widen(d, c.abs(x)), widen(d, y)
+    total = d.mul(log2_coarse(d, magnitude), exponent)
+    total = d.at_least(d.at_most(total, 200.0), -200.0)
+    n, whole = d.nearest(total)
+    r = d.mul(d.sub(total, n), LN2)
+    e = d.fma(d.mul(r, r), d.polynomial(r, EXP_COARSE), d.add(r, 1.0))
+    result = narrow(c, d.mul(e, d.power_of_two(whole)))
+    return pow_cases(c, x, y, result)
+
+
 FUNCTIONS_F32 = {
+    "pow": pow,
+    "sin": sin,
+    "cos": cos,
+    "tan": tan,
+    "asin": asin,
+    "acos": acos,
+    "atan": atan,
+    "atan2": atan2,
+    "sinh": sinh,
+    "cosh": cosh,
     "exp": exp,
     "exp2": exp2,
     "expm1": expm1,
