@@ -27,7 +27,7 @@ def host_target() -> TargetDescription:
     machine = platform.machine()
     if machine not in _HOSTS:
         raise DeviceError(
-            f"there is no target for {machine} processors yet; there is one for: {', '.join(TARGETS)}"
+            f"there is no target for {machine} processors; there is one for: {', '.join(TARGETS)}"
         )
     return _HOSTS[machine]()
 

@@ -19,9 +19,9 @@ PI_HALF_2 = 6.077100506303966e-11  # the next 33 bits
 PI_HALF_3 = 2.0222662487959506e-21  # the rest, as f64
 PI_HALF_2_REST = 6.077100506506192e-11  # all after the first 33 bits
 
-#: Bits of 2 / pi after the point, 32 at a time.
+#: Bits of 2 / pi from 32 places before the point on, 32 at a time.
 TWO_OVER_PI_WORDS = (
-    0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB, 0xDEBBC561,
+    0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB, 0xDEBBC561,
 )  # fmt: skip
 
 #: Where the two ways meet.
@@ -81,10 +81,10 @@ def _payne_hanek_f32(c: Code, x: Value) -> tuple[Value, Value]:
     exponent = w.op("andi", w.op("shrui", bits, 23), 0xFF)
     # x = mantissa * 2**(exponent - 150); the product modulo 4 needs the bits of 2 / pi from
     # number exponent - 152 on.
-    start = w.op("subi", exponent, 152)
+    start = w.op("subi", exponent, 152 - 32)
     word, shift = w.op("shrui", start, 5), w.op("andi", start, 31)
     chosen = [w.const(TWO_OVER_PI_WORDS[position]) for position in range(4)]
-    for step in range(1, 4):
+    for step in range(1, 5):
         is_step = b.emit("arith.cmpi", word, w.const(step), predicate="eq")
         for position in range(4):
             value = w.const(TWO_OVER_PI_WORDS[step + position])
