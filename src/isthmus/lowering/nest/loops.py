@@ -1,0 +1,387 @@
+"""One nest, emitted: loop order, vectorised dimension, fast and masked parts, bodies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from isthmus.ir.builder import Builder
+from isthmus.ir.core import Region, Value
+from isthmus.ir.types import I64, VectorType, element_type
+from isthmus.lowering.nest.accumulate import Combine, lanes_of
+from isthmus.lowering.nest.expressions import Expressions, Level
+from isthmus.lowering.nest.lazy import is_block
+from isthmus.lowering.nest.limits import Limits
+from isthmus.lowering.nest.maps import IndexMap, is_fixed
+from isthmus.lowering.nest.memory import Block
+from isthmus.lowering.nest.roots import (
+    AtomicRoot,
+    HistogramRoot,
+    MaterialiseRoot,
+    Nest,
+    ReduceRoot,
+    Root,
+    ScanRoot,
+    StoreRoot,
+)
+from isthmus.lowering.nest.sequential import emit_atomic, emit_count, emit_zeros
+from isthmus.lowering.nest.shape import NestShape
+
+if TYPE_CHECKING:
+    from isthmus.lowering.nest.context import Context
+    from isthmus.lowering.nest.schedule import Schedule
+
+__all__ = ["NestEmitter"]
+
+
+@dataclass(slots=True)
+class Part:
+    """A stretch of the innermost loop: [lower, upper) by `lanes`; `fast` needs no masks."""
+
+    lower: Value | int
+    upper: Value | int
+    lanes: int
+    fast: bool = False
+
+
+@dataclass(slots=True)
+class _Running:
+    """The accumulators of one reduction or scan: None before the first element."""
+
+    combine: Combine
+    state: list[Value] | None = None
+    finished: list[Value] | None = None
+
+
+class NestEmitter(Expressions):
+    """Emits one nest at the builder's insertion point."""
+
+    def __init__(
+        self, context: Context, schedule: Schedule, item: int, nest: Nest, builder: Builder
+    ) -> None:
+        super().__init__(context, schedule, item, nest, builder)
+        self.nest = nest
+        self.plan = NestShape(self, nest)
+        self.vector = self.plan.vector
+        self.order = self.plan.order
+        self.running: dict[Root, _Running] = {
+            root: _Running(Combine(context, root.op))
+            for root in nest.roots
+            if isinstance(root, ReduceRoot | ScanRoot) and root.axis is not None
+        }
+
+    def emit(self) -> None:
+        for root in self.nest.roots:
+            if isinstance(root, HistogramRoot):
+                emit_zeros(self, root.block)
+        self._open(0)
+
+    # Loops -----------------------------------------------------------------------------------
+
+    def _open(self, depth: int) -> None:
+        if not self.order:
+            self._body()
+            self._finish()
+            return
+        if depth == len(self.order) - 1:
+            self._innermost(depth)
+            return
+        dimension = self.order[depth]
+        extent = self.shape[dimension]
+        parts = [Part(0, extent, 1)]
+        if dimension == self.vector:
+            parts = self._even_parts(0, extent)
+        for part in parts:
+            if dimension == self.vector:
+                self.lanes = part.lanes
+            region = Region([I64])
+            self._push(Builder(region), dimension, region.args[0], depth)
+            self._open(depth + 1)
+            self.levels[-1].builder.create("scf.yield")
+            self.levels.pop()
+            self._loop(part, [], region)
+
+    def _push(self, builder: Builder, dimension: int, index: Value, depth: int) -> None:
+        """Enter the body of the loop over `dimension`, which `builder` appends to."""
+        if self.nest.is_scan and dimension == self.nest.axis and self._is_reversed():
+            last = builder.i64(self.shape[dimension] - 1)
+            index = builder.emit("arith.subi", last, index)
+        self.levels.append(Level(builder, index))
+        self.level_of_dimension[dimension] = depth + 1
+
+    def _is_reversed(self) -> bool:
+        root = self.nest.roots[0]
+        return isinstance(root, ScanRoot) and bool(root.op.attrs.get("reverse"))
+
+    def _loop(self, part: Part, initial: list[Value], region: Region) -> list[Value]:
+        """Close a filled loop body."""
+        builder = self.levels[-1].builder
+        lower, upper = (
+            builder.i64(bound) if isinstance(bound, int) else bound
+            for bound in (part.lower, part.upper)
+        )
+        step = builder.i64(part.lanes)
+        types = [value.type for value in initial]
+        op = builder.create(
+            "scf.for", lower, upper, step, *initial, type=types, regions=[region]
+        )
+        return op.results
+
+    def _even_parts(self, start: int, extent: int) -> list[Part]:
+        """Parts that cover [start, extent) with whole vectors, the widest first."""
+        parts: list[Part] = []
+        for lanes in (self.plan.width, self.plan.base):
+            end = start + (extent - start) // lanes * lanes
+            if end > start:
+                parts.append(Part(start, end, lanes))
+                start = end
+        if start < extent:
+            parts.append(Part(start, extent, extent - start))
+        return parts
+
+    def _parts(self, dimension: int, depth: int) -> list[Part]:
+        extent = self.shape[dimension]
+        needs_first = any(not r.combine.has_identity for r in self.running.values())
+        limits = Limits(self, self.nest, dimension, depth)
+        limit = None if needs_first else limits.find()
+        builder = self.levels[-1].builder
+        if dimension != self.vector:
+            if limit is None:
+                return [Part(0, extent, 1)]
+            return [Part(0, limit, 1, fast=True), Part(limit, self._end(limits, extent, 1), 1)]
+        if limit is None:
+            return self._even_parts(0, extent)
+        width, base = self.plan.width, self.plan.base
+        whole = builder.emit("arith.divsi", limit, builder.i64(width))
+        whole = builder.emit("arith.muli", whole, builder.i64(width))
+        parts = [Part(0, whole, width, fast=True)]
+        even = extent // base * base
+        parts.append(Part(whole, self._end(limits, even, base), base))
+        if even < extent:
+            parts.append(Part(even, extent, extent - even))
+        return parts
+
+    def _end(self, limits: Limits, extent: int, step: int) -> Value | int:
+        """Where the masked part may stop: stores that are all off need no visit."""
+        if any(not isinstance(root, StoreRoot) for root in self.nest.roots):
+            return extent
+        cap = limits.live()
+        if cap is None:
+            return extent
+        builder = self.levels[-1].builder
+        if step > 1:
+            cap = builder.emit("arith.addi", cap, builder.i64(step - 1))
+            cap = builder.emit("arith.divsi", cap, builder.i64(step))
+            cap = builder.emit("arith.muli", cap, builder.i64(step))
+        return builder.emit("arith.minsi", cap, builder.i64(extent))
+
+    def _innermost(self, depth: int) -> None:
+        dimension = self.order[depth]
+        parts = self._parts(dimension, depth)
+        known = self._known_terms
+        for part in parts:
+            if dimension == self.vector:
+                self._change_lanes(part.lanes)
+                self.lanes = part.lanes
+            self.known = known if part.fast else set()
+            self._run_part(part, dimension, depth)
+            self.known = set()
+        self._finish()
+
+    def _run_part(self, part: Part, dimension: int, depth: int) -> None:
+        outer = self.levels[-1].builder
+        for running in self.running.values():
+            if running.state is None and running.combine.has_identity:
+                running.state = running.combine.identity(outer, self.lanes)
+        if any(running.state is None for running in self.running.values()):
+            self._peel(part, dimension, depth)
+        initial = [value for r in self.running.values() for value in r.state or ()]
+        region = Region([I64, *(value.type for value in initial)])
+        arguments = iter(region.args[1:])
+        for running in self.running.values():
+            running.state = [next(arguments) for _ in running.state or ()]
+        self._push(Builder(region), dimension, region.args[0], depth)
+        self.innermost = depth + 1
+        self._body()
+        carried = [value for r in self.running.values() for value in r.state or ()]
+        self.levels[-1].builder.create("scf.yield", *carried)
+        self.levels.pop()
+        self.innermost = -1
+        results = iter(self._loop(part, initial, region))
+        for running in self.running.values():
+            running.state = [next(results) for _ in running.state or ()]
+
+    def _peel(self, part: Part, dimension: int, depth: int) -> None:
+        """Run the first iteration on its own, to start accumulators that have no identity."""
+        assert isinstance(part.lower, int), "combines without identity are not split by masks"
+        outer = self.levels[-1].builder
+        self._push(outer, dimension, outer.i64(part.lower), depth)
+        self.innermost = depth + 1
+        self._body()
+        self.levels.pop()
+        self.innermost = -1
+        part.lower += part.lanes
+
+    def _change_lanes(self, lanes: int) -> None:
+        """Make running accumulators fit vectors of `lanes`, or put them aside as scalars."""
+        builder = self.levels[-1].builder
+        for running in self.running.values():
+            if running.state is None or self.nest.axis != self.vector:
+                continue
+            width = lanes_of(running.state[0])
+            ratio = width // lanes
+            if width % lanes == 0 and ratio & (ratio - 1) == 0:
+                running.state = running.combine.fold(builder, running.state, lanes)
+            else:
+                self._put_aside(running, builder)
+
+    def _put_aside(self, running: _Running, builder: Builder) -> None:
+        assert running.state is not None, "nothing to put aside"
+        total = running.combine.fold(builder, running.state)
+        if running.finished is not None:
+            total = running.combine.combine(builder, running.finished, total)
+        running.finished, running.state = total, None
+
+    # Bodies ----------------------------------------------------------------------------------
+
+    @property
+    def _known_terms(self) -> set[object]:
+        return self.plan.known
+
+    def _body(self) -> None:
+        """All roots at the current indices: first what they read, then what they write."""
+        number = len(self.levels) - 1
+        inputs = {root: self._inputs(root, number) for root in self.nest.roots}
+        for root, values in inputs.items():
+            self._perform(root, values, number)
+
+    def _inputs(self, root: Root, number: int) -> list[Value | None]:
+        if isinstance(root, StoreRoot):
+            masked = len(root.inputs) > 2
+            mask = self.mask(root.inputs[2], root.map, number) if masked else None
+            return [self.value(root.inputs[1], root.map), mask]
+        if isinstance(root, AtomicRoot):
+            masked = root.op.name == "tile.atomic_rmw" and len(root.inputs) > 2
+            values = root.inputs[1:2] if masked else root.inputs[1:]
+            mask = self.mask(root.inputs[2], root.map, number) if masked else None
+            return [*(self.value(value, root.map) for value in values), mask]
+        return [self.value(value, root.map) for value in root.inputs]
+
+    def _perform(self, root: Root, values: list[Value | None], number: int) -> None:
+        if isinstance(root, StoreRoot):
+            value, mask = values
+            assert value is not None, "a store has a value"
+            self.write(self.forms.form(root.inputs[0], root.map), value, mask, number)
+        elif isinstance(root, MaterialiseRoot):
+            assert values[0] is not None, "a block has a value"
+            self.write_block(root.block, root.strides, root.map, values[0], number, root.offset)
+        elif isinstance(root, ReduceRoot | ScanRoot):
+            self._accumulate(root, [value for value in values if value is not None], number)
+        elif isinstance(root, AtomicRoot):
+            emit_atomic(self, root, values, number)
+        elif isinstance(root, HistogramRoot):
+            emit_count(self, root, values, number)
+
+    def _accumulate(self, root: ReduceRoot | ScanRoot, values: list[Value], number: int) -> None:
+        running = self.running.get(root)
+        if running is None:
+            self._keep_single(root, values, number)
+            return
+        builder = self.levels[number].builder
+        values = [self.spread(value, number, self.lanes) for value in values]
+        if running.state is None:
+            running.state = values
+        else:
+            running.state = running.combine.combine(builder, running.state, values)
+        if isinstance(root, ScanRoot):
+            for block, value in zip(root.blocks, running.state, strict=True):
+                self.write_block(block, block.strides, root.map, value, number)
+
+    def _keep_single(self, root: ReduceRoot | ScanRoot, values: list[Value], number: int) -> None:
+        """A reduction or scan along an axis of size 1: the element itself."""
+        map_ = root.map
+        if isinstance(root, ReduceRoot):
+            axis = root.op.attrs["axis"]
+            map_ = map_[:axis] + map_[axis + 1 :]
+        for result, block, value in zip(root.op.results, root.blocks, values, strict=True):
+            if block is None:
+                self.context.env[result] = value
+            else:
+                self.write_block(block, block.strides, map_, value, number)
+
+    def _finish(self) -> None:
+        """After the innermost loop: reduced values to their blocks, or to scalars."""
+        number = len(self.levels) - 1
+        builder = self.levels[number].builder
+        for root, running in self.running.items():
+            if not isinstance(root, ReduceRoot):
+                continue
+            if self.nest.axis is not None and self.nest.axis == self.vector:
+                if running.state is not None:
+                    self._put_aside(running, builder)
+                state = running.finished
+            else:
+                state = running.state
+            running.state = running.finished = None
+            assert state is not None, "a reduction has at least one element"
+            axis = root.op.attrs["axis"]
+            map_ = root.map[:axis] + root.map[axis + 1 :]
+            for result, block, value in zip(root.op.results, root.blocks, state, strict=True):
+                if block is None:
+                    self.context.env[result] = value
+                else:
+                    self.write_block(block, block.strides, map_, value, number)
+        for running in self.running.values():
+            running.state = running.finished = None
+
+    # Writing ---------------------------------------------------------------------------------
+
+    def write_block(
+        self, block: Block, strides: tuple[int, ...], map_: IndexMap, value: Value, number: int,
+        offset: int = 0,
+    ) -> None:  # fmt: skip
+        form = self.block_form(strides, map_, offset)
+        stored = self.to_storage(value, number)
+        self.write(form, stored, None, number, self.block_pointer(block))
+
+    def write(
+        self, form: object, value: Value, mask: Value | None, number: int,
+        root: Value | None = None,
+    ) -> None:  # fmt: skip
+        """Write a scalar, consecutive lanes, or lanes one by one."""
+        builder = self.levels[number].builder
+        dimensions = self.form_dimensions(form)  # type: ignore[arg-type]
+        lanes = max(
+            self.lanes if self.is_vector(dimensions) else 1,
+            lanes_of(value),
+            1 if mask is None else lanes_of(mask),
+        )
+        if lanes == 1:
+            pointer = (
+                self.address(form, number, root)  # type: ignore[arg-type]
+                if root is not None
+                else self.scalar_pointer(form, number)  # type: ignore[arg-type]
+            )
+            if mask is None:
+                builder.create("nest.store", value, pointer)
+                return
+            branch = builder.if_else(mask)
+            with builder.at(branch.regions[0]):
+                builder.create("nest.store", value, pointer)
+                builder.create("scf.yield")
+            with builder.at(branch.regions[1]):
+                builder.create("scf.yield")
+            return
+        value = self.spread(value, number, lanes)
+        mask = None if mask is None else self.spread(mask, number, lanes)
+        if not isinstance(form.root, tuple) and self.is_contiguous(form):  # type: ignore[attr-defined, arg-type]
+            pointer = self.address(form, number, root)  # type: ignore[arg-type]
+            if mask is None:
+                builder.create("nest.store", value, pointer)
+            else:
+                builder.create("nest.masked_store", value, pointer, mask)
+            return
+        pointers = self.lane_pointers(form, number, root)  # type: ignore[arg-type]
+        if mask is None:
+            mask = self.spread(builder.i1(True), number, lanes)
+        builder.create("nest.scatter", value, pointers, mask)
