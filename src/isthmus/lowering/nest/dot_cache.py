@@ -27,11 +27,11 @@ __all__ = ["PanelCache", "cache_entries"]
 
 HEADER_WORDS = 8
 KEY_WORDS = 8
-MAX_ENTRIES = 64
+MAX_ENTRIES = 256
 
 
 def cache_entries(target: TargetDescription, block_bytes: int) -> int:
-    """How many packed blocks are kept: a quarter of the last cache's worth, 64 at most."""
+    """How many packed blocks are kept: a quarter of the last cache's worth, 256 at most."""
     budget = max(cache.size_bytes for cache in target.caches) // 4 if target.caches else 1 << 20
     return max(1, min(MAX_ENTRIES, budget // block_bytes))
 
