@@ -28,10 +28,17 @@ class Context:
     """
 
     def __init__(
-        self, function: Function, target: TargetDescription, scratch: Value, control: type[Control]
+        self,
+        function: Function,
+        target: TargetDescription,
+        scratch: Value,
+        entry: Builder,
+        control: type[Control],
     ) -> None:
         self.function = function
         self.target = target
+        #: Builds what runs once per call, ahead of the loop over programs.
+        self.entry = entry
         self.forms = FormAnalysis()
         self.aliases = Aliases(function, self.forms)
         self.env: dict[Value, Value] = {}

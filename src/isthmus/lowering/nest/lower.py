@@ -38,8 +38,8 @@ def lower(fn: Function, target: TargetDescription) -> LoweredKernel:
     function = Function(fn.name, types, ["args", "grid", "begin", "end", "scratch"], fn.location)
     function.attrs = dict(fn.attrs)
     args, grid, begin, end, scratch = function.args
-    context = Context(fn, target, scratch, Control)
     builder = Builder(function)
+    context = Context(fn, target, scratch, builder, Control)
     for position, arg in enumerate(fn.args):
         context.env[arg] = _argument(builder, args, position, arg.type)
     sizes = [

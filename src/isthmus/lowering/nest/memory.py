@@ -17,6 +17,7 @@ __all__ = ["ALIGNMENT_BYTES", "Block", "Buffer", "Scratch", "row_major", "storag
 
 #: Every buffer starts on a cache line.
 ALIGNMENT_BYTES = 64
+_FOREVER = 1 << 62
 
 
 def storage_type(element: Type) -> ScalarType:
@@ -125,9 +126,17 @@ class Scratch:
         for buffer in loop.extended:
             buffer.end = max(buffer.end, self._clock)
 
+    def lasting(self, size_bytes: int) -> Buffer:
+        """A buffer that lives as long as the call of the kernel, shared by its programs."""
+        buffer = Buffer(size_bytes, start=0, end=_FOREVER)
+        self.buffers.append(buffer)
+        return buffer
+
     def touch(self, buffer: Buffer) -> None:
         """The buffer is accessed at this point of the program."""
         self._clock += 1
+        if buffer.end == _FOREVER:
+            return
         if buffer.start < 0:
             buffer.start = self._clock
             self.buffers.append(buffer)

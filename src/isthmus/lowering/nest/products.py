@@ -9,7 +9,14 @@ from isthmus.ir.core import Operation, Value
 from isthmus.ir.types import I8, PointerType, ScalarType, element_type, is_float, shape_of
 from isthmus.lowering.nest.affine import Form, Poly, Term
 from isthmus.lowering.nest.aliases import WRITES
-from isthmus.lowering.nest.dot import DotOperand, DotResult, dot_scratch_bytes, emit_dot
+from isthmus.lowering.nest.dot import (
+    DotOperand,
+    DotResult,
+    dot_cache_bytes,
+    dot_scratch_bytes,
+    emit_dot,
+    emit_dot_cache_reset,
+)
 from isthmus.lowering.nest.maps import identity_map
 from isthmus.lowering.nest.memory import Block, Buffer
 
@@ -101,20 +108,21 @@ def emit_product(context: Context, builder: Builder, item: DotItem) -> None:
         else _stored(context, builder, context.blocks[op.operands[position]])
         for position, (load, swapped) in enumerate(zip(item.loads, item.swapped, strict=True))
     ]
+    cache = _cache(context, builder, operands, m, n, k, types[2]) if batch == 1 else None
     pointer = context.scratch.block_address(builder, item.result)
     result = DotResult(types[2], pointer, n)  # type: ignore[arg-type]
     for slice_ in range(batch):
         parts = [
             DotOperand(
                 part.element, _moved(builder, part.pointer, slice_ * step),
-                part.row_stride, part.column_stride, part.rows, part.columns,
+                part.row_stride, part.column_stride, part.rows, part.columns, part.cacheable,
             )
             for part, step in zip(operands, (m * k, k * n), strict=True)
         ]  # fmt: skip
         target = DotResult(result.element, _moved(builder, pointer, slice_ * m * n), n)
         emit_dot(
             builder, context.target, parts[0], parts[1], target, m, n, k,
-            accumulate=item.accumulates, scratch=scratch,
+            accumulate=item.accumulates, scratch=scratch, cache=cache,
         )  # fmt: skip
     for operand, load in zip(op.operands[:2], item.loads, strict=True):
         if load is None:
@@ -122,6 +130,24 @@ def emit_product(context: Context, builder: Builder, item: DotItem) -> None:
     context.scratch.touch(item.result.buffer)
     if scratch is not None:
         context.scratch.touch(buffer)
+
+
+def _cache(
+    context: Context, builder: Builder, operands: list[DotOperand], m: int, n: int, k: int,
+    result: object,
+) -> Value | None:  # fmt: skip
+    """Memory for packed panels that the programs of one call share, reset at its start."""
+    assert isinstance(result, ScalarType), "products multiply numbers"
+    keeps = {
+        "lhs_cacheable": operands[0].cacheable, "rhs_cacheable": operands[1].cacheable
+    }  # fmt: skip
+    size = dot_cache_bytes(context.target, m, n, k, result, **keeps)
+    if not size:
+        return None
+    buffer = context.scratch.lasting(size)
+    place = context.scratch.address(context.entry, buffer, I8)
+    emit_dot_cache_reset(context.entry, place, context.target, m, n, k, result, **keeps)
+    return context.scratch.address(builder, buffer, I8)
 
 
 def _moved(builder: Builder, pointer: Value, elements: int) -> Value:
@@ -154,7 +180,10 @@ def _memory(
         strides.reverse()
         extents.reverse()
     assert isinstance(element, ScalarType), "products multiply numbers"
-    return DotOperand(element, pointer, strides[0], strides[1], extents[0], extents[1])
+    return DotOperand(
+        element, pointer, strides[0], strides[1], extents[0], extents[1],
+        cacheable=context.aliases.is_invariant(load),
+    )  # fmt: skip
 
 
 def _stride(context: Context, builder: Builder, form: Form, dimension: int) -> Value | int:
