@@ -71,10 +71,11 @@ class NestEmitter(Expressions):
         }
 
     def emit(self) -> None:
-        for root in self.nest.roots:
-            if isinstance(root, HistogramRoot):
-                emit_zeros(self, root.block)
-        self._open(0)
+        with self.context.scratch.one_time():
+            for root in self.nest.roots:
+                if isinstance(root, HistogramRoot):
+                    emit_zeros(self, root.block)
+            self._open(0)
 
     # Loops -----------------------------------------------------------------------------------
 

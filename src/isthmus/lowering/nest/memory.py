@@ -7,6 +7,8 @@ Offsets are chosen once everything is emitted, and filled into the constants tha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from isthmus.ir.builder import Builder
@@ -115,6 +117,7 @@ class Scratch:
         self.buffers: list[Buffer] = []
         self._clock = 0
         self._loops: list[_Loop] = []
+        self._moment: _Loop | None = None
 
     def open_loop(self) -> None:
         self._clock += 1
@@ -125,6 +128,17 @@ class Scratch:
         loop = self._loops.pop()
         for buffer in loop.extended:
             buffer.end = max(buffer.end, self._clock)
+
+    @contextmanager
+    def one_time(self) -> Iterator[None]:
+        """Everything touched within, a nest or a product, is live throughout."""
+        self._clock += 1
+        self._moment = _Loop(self._clock)
+        yield
+        self._clock += 1
+        for buffer in self._moment.extended:
+            buffer.end = max(buffer.end, self._clock)
+        self._moment = None
 
     def lasting(self, size_bytes: int) -> Buffer:
         """A buffer that lives as long as the call of the kernel, shared by its programs."""
@@ -138,8 +152,10 @@ class Scratch:
         if buffer.end == _FOREVER:
             return
         if buffer.start < 0:
-            buffer.start = self._clock
+            buffer.start = self._clock if self._moment is None else self._moment.start
             self.buffers.append(buffer)
+        if self._moment is not None:
+            self._moment.extended.append(buffer)
         buffer.end = self._clock
         for loop in self._loops:
             if loop.start > buffer.start:

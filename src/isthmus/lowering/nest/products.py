@@ -87,6 +87,11 @@ def _is_extent(term: Term) -> bool:
 
 def emit_product(context: Context, builder: Builder, item: DotItem) -> None:
     """Emit one DotItem; its accumulator lies in the result block already."""
+    with context.scratch.one_time():
+        _emit_product(context, builder, item)
+
+
+def _emit_product(context: Context, builder: Builder, item: DotItem) -> None:
     op = item.op
     shape = shape_of(op.result.type)
     m, n = shape[-2:]
@@ -124,12 +129,6 @@ def emit_product(context: Context, builder: Builder, item: DotItem) -> None:
             builder, context.target, parts[0], parts[1], target, m, n, k,
             accumulate=item.accumulates, scratch=scratch, cache=cache,
         )  # fmt: skip
-    for operand, load in zip(op.operands[:2], item.loads, strict=True):
-        if load is None:
-            context.scratch.touch(context.blocks[operand].buffer)
-    context.scratch.touch(item.result.buffer)
-    if scratch is not None:
-        context.scratch.touch(buffer)
 
 
 def _cache(
