@@ -203,11 +203,17 @@ def _float_intrinsic(intrinsic: str) -> Write:
 for _name, _word in (("addf", "fadd"), ("subf", "fsub"), ("mulf", "fmul"), ("divf", "fdiv")):
     ARITHMETIC[f"arith.{_name}"] = _float_plain(_word)
 for _name, _word in (
-    ("arith.minnumf", "minnum"), ("arith.maxnumf", "maxnum"), ("math.floor", "floor"),
+    ("math.floor", "floor"),
     ("math.ceil", "ceil"), ("math.trunc", "trunc"), ("math.roundeven", "roundeven"),
     ("math.sqrt", "sqrt"),
 ):  # fmt: skip
     ARITHMETIC[_name] = _float_intrinsic(_word)
+ARITHMETIC["arith.minnumf"] = _computed(
+    lambda e, name, lanes, v, _op: numbers.number_minimum(e, v[0], v[1], _TEXT[name], lanes)
+)
+ARITHMETIC["arith.maxnumf"] = _computed(
+    lambda e, name, lanes, v, _op: numbers.number_maximum(e, v[0], v[1], _TEXT[name], lanes)
+)
 ARITHMETIC["arith.minimumf"] = _computed(
     lambda e, name, lanes, v, _op: numbers.minimum(e, v[0], v[1], _TEXT[name], lanes)
 )

@@ -33,7 +33,7 @@ def emit_module(functions: Sequence[Function], target: TargetDescription) -> str
     lines += sorted(shared.declarations)
     width = target.vector_bits
     lines.append(
-        "attributes #0 = { nounwind \"no-builtins\" "
+        'attributes #0 = { nounwind "no-builtins" '
         f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}" }}'
     )
     lines += shared.metadata

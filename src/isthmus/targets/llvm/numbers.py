@@ -12,7 +12,7 @@ from isthmus.targets.llvm.text import mangled, shaped
 
 __all__ = [
     "Writer", "fma_without_hardware", "maximum", "minimum", "narrow",
-    "narrow_odd", "narrow_to_zero", "widen",
+    "narrow_odd", "narrow_to_zero", "number_maximum", "number_minimum", "widen",
 ]  # fmt: skip
 
 
@@ -222,6 +222,28 @@ def fma_without_hardware(writer: Writer, a: str, b: str, c: str, lanes: int) -> 
     fix = s.op("and", inexact, is_even, s.i1)
     odd = s.select(fix, s.op("add", bits, step, s.i64), bits, s.i64)
     return s.cast("fptrunc", s.cast("bitcast", odd, s.i64, s.f64), s.f64, s.f32)
+
+
+def number_minimum(writer: Writer, a: str, b: str, element: str, lanes: int) -> str:
+    """Smaller one; a NaN loses against a number."""
+    return _number(writer, "olt", "minnum", a, b, element, lanes)
+
+
+def number_maximum(writer: Writer, a: str, b: str, element: str, lanes: int) -> str:
+    """Larger one; a NaN loses against a number."""
+    return _number(writer, "ogt", "maxnum", a, b, element, lanes)
+
+
+def _number(
+    writer: Writer, predicate: str, intrinsic: str, a: str, b: str, element: str, lanes: int
+) -> str:
+    s = _Shape(writer, lanes)
+    if "minimum" in writer.native:
+        return s.intrinsic(intrinsic, element, a, b)
+    # The intrinsic is the same three instructions on x86, but of f16 becomes a library call.
+    type_ = shaped(element, lanes)
+    better = s.select(s.op(f"fcmp {predicate}", a, b, type_), a, b, type_)
+    return s.select(s.op("fcmp uno", b, b, type_), a, better, type_)
 
 
 def minimum(writer: Writer, a: str, b: str, element: str, lanes: int) -> str:
