@@ -307,7 +307,6 @@ def _is_idle(context: Context, root: object) -> bool:
         block is not None
         and block is not root.block
         and block.storage is root.block.storage
-        and block.owner is not root.block.owner
     )
 
 

@@ -31,6 +31,7 @@ _COSTS = {
     "tile.gather": 8,
 }  # fmt: skip
 _FUNCTION_COST = 20
+_MOST = 1 << 20
 
 
 def is_block(value: Value) -> bool:
@@ -80,7 +81,7 @@ class Costs:
             return 0
         found = self._memo.get(value)
         if found is None:
-            found = self._memo[value] = self._estimate(value)
+            found = self._memo[value] = min(_MOST, self._estimate(value))
         return found
 
     def _estimate(self, value: Value) -> int:

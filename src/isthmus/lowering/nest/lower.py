@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from isthmus.core.target import TargetDescription
 
 __all__ = ["LoweredKernel", "lower"]
+
+#: Python frames allowed: expressions are walked recursively, and unrolled kernels are deep.
+_DEEPEST = 100_000
 
 
 @dataclass(slots=True)
@@ -34,6 +38,15 @@ def lower(fn: Function, target: TargetDescription) -> LoweredKernel:
 
     The result has the kernel ABI: (arguments, grid, begin, end, scratch). `fn` is not changed.
     """
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _DEEPEST))
+    try:
+        return _lower(fn, target)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def _lower(fn: Function, target: TargetDescription) -> LoweredKernel:
     types: list[Type] = [PointerType(I64), PointerType(I32), I64, I64, PointerType(I8)]
     function = Function(fn.name, types, ["args", "grid", "begin", "end", "scratch"], fn.location)
     function.attrs = dict(fn.attrs)
