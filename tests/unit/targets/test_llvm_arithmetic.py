@@ -12,7 +12,20 @@ import pytest
 from isthmus.ir.builder import Builder
 from isthmus.ir.core import Function, Value
 from isthmus.ir.types import (
-    BF16, F8E4M3, F8E5M2, F16, F32, F64, I1, I8, I16, I32, I64, PointerType, ScalarType, VectorType,
+    BF16,
+    F8E4M3,
+    F8E5M2,
+    F16,
+    F32,
+    F64,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    PointerType,
+    ScalarType,
+    VectorType,
 )  # fmt: skip
 
 NUMPY = {

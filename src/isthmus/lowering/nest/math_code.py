@@ -91,6 +91,10 @@ class Code:
             return self._op("arith.fma", a, b, c)
         return self.add(self.mul(a, b), c)
 
+    def fma_once(self, a: Value | float, b: Value | float, c: Value | float) -> Value:
+        """a * b + c, rounded once on every target: for what a rounding has lost."""
+        return self._op("arith.fma", a, b, c)
+
     def polynomial(self, x: Value, coefficients: Sequence[float | Value]) -> Value:
         """Horner's rule, highest power first."""
         total: Value | float = coefficients[0]

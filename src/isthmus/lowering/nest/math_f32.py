@@ -170,7 +170,10 @@ def sigmoid(c: Code, x: Value) -> Value:
     rest = c.fma(c.mul(r, r), c.polynomial(r, EXP), c.sub(r, c.sub(one_r, 1.0)))
     e = c.scale(c.add(one_r, rest), whole)
     top = c.select(c.compare("oge", x, 0.0), 1.0, e)
-    return c.div(top, c.add(e, 1.0))
+    bottom = c.add(e, 1.0)
+    lost = c.sub(e, c.sub(bottom, 1.0))
+    result = c.div(top, bottom)
+    return c.sub(result, c.mul(result, lost))
 
 
 def rsqrt(c: Code, x: Value) -> Value:

@@ -325,7 +325,7 @@ def pow(c: Code, x: Value, y: Value) -> Value:  # noqa: A001
     # f = s * (2 + f) up to `lost`, both roundings counted.
     bottom = c.add(f, 2.0)
     bottom_low = c.sub(f, c.sub(bottom, 2.0))
-    lost = c.fma(c.neg(s), bottom_low, c.fma(c.neg(s), bottom, f))
+    lost = c.fma(c.neg(s), bottom_low, c.fma_once(c.neg(s), bottom, f))
     s_low = c.div(lost, bottom)
     z = c.mul(s, s)
     tail = c.fma(c.mul(z, s), c.polynomial(z, LOG), c.add(s_low, s_low))
@@ -339,7 +339,7 @@ def pow(c: Code, x: Value, y: Value) -> Value:  # noqa: A001
     log_low = c.add(c.sub(total, log_high), tail)
     y_limited = c.at_least(c.at_most(y, 1e300), -1e300)
     product = c.mul(log_high, y_limited)
-    rest = c.fma(log_low, y_limited, c.fma(log_high, y_limited, c.neg(product)))
+    rest = c.fma(log_low, y_limited, c.fma_once(log_high, y_limited, c.neg(product)))
     limited = c.at_least(c.at_most(product, 720.0), -760.0)
     rest = c.select(c.compare("oeq", limited, product), rest, 0.0)
     k, whole = c.nearest(limited, LOG2_E)
