@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from isthmus.ir.core import Value
-from isthmus.ir.types import PointerType, ScalarType, VectorType
+from isthmus.ir.types import PointerType, ScalarType, Type, VectorType, shape_of
 from isthmus.lowering.nest import dot_pack
 from isthmus.lowering.nest.dot_cache import PanelCache, cache_entries
 from isthmus.lowering.nest.dot_pack import Source, converted, counted, moved
@@ -449,10 +449,10 @@ class _Product:
 
     def _steps(
         self, left: _Panel, right: _Panel, index: Value, sums: list[Value], height: int,
-        vectors: int, vector: VectorType, unroll: int,
+        vectors: int, vector: Type, unroll: int,
     ) -> list[Value]:  # fmt: skip
         """`unroll` steps of k."""
-        b, lanes = self.b, vector.lanes
+        b, (lanes,) = self.b, shape_of(vector)
         left_at = moved(b, left.pointer, (index, left.depth_stride))
         right_at = moved(b, right.pointer, (index, right.depth_stride))
         for step in range(unroll):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from isthmus.ir.builder import Builder
 from isthmus.ir.core import Value
-from isthmus.ir.types import I32, ScalarType, VectorType, is_float, with_element
+from isthmus.ir.types import I32, ScalarType, VectorType, element_type, is_float, with_element
 from isthmus.lowering.nest.dot_tiles import Panels, powers_of_two
 
 if TYPE_CHECKING:
@@ -96,7 +96,8 @@ def converted(b: Builder, value: Value, element: ScalarType) -> Value:
     type_ = with_element(value.type, element)
     if value.type is type_:
         return value
-    source = getattr(value.type, "element", value.type)
+    source = element_type(value.type)
+    assert isinstance(source, ScalarType), f"{value.type} is no number"
     if is_float(type_):
         name = "arith.extf" if source.bits < element.bits else "arith.truncf"
     else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from isthmus.core.target import TargetDescription
 from isthmus.ir.builder import Builder
 from isthmus.ir.core import Value
-from isthmus.ir.types import F32, F64, I32, I64, Type, with_element
+from isthmus.ir.types import F32, F64, I32, I64, Type, element_type, with_element
 
 __all__ = ["Code", "narrow", "widen"]
 
@@ -44,9 +44,9 @@ class Code:
         self.builder = builder
         self.target = target
         self.real = type_
-        element = getattr(type_, "element", type_)
+        element = element_type(type_)
         assert element in (F32, F64), f"math is computed in f32 and f64, not {element}"
-        self.layout = _LAYOUTS[element.name]
+        self.layout = _LAYOUTS[str(element)]
         self.whole = with_element(type_, I32 if element is F32 else I64)
 
     def double(self) -> Code:

@@ -250,7 +250,7 @@ def _fma_f64(e: FunctionEmitter, name: str, lanes: int, v: Sequence[str], op: An
         arguments = ", ".join(f"{text} {value}" for value in v)
         return e.let(f"call {text} @llvm.fma.{mangled(_TEXT[name], lanes)}({arguments})")
     if name == "f32":
-        return numbers.fma_without_hardware(e, *v, lanes)
+        return numbers.fma_without_hardware(e, v[0], v[1], v[2], lanes)
     helper = e.helper("isthmus.fma.f64", helpers.fma_function)
     return _each_lane(e, helper, "double", lanes, v)
 
