@@ -298,9 +298,7 @@ class FormAnalysis:
         lhs, rhs = (self.form(operand, map_) for operand in op.operands)
         sign, slack = signs
         difference = rhs.plus(lhs, -1) if sign > 0 else lhs.plus(rhs, -1)
-        return Form(
-            difference.base + Poly.constant(slack), difference.strides, difference.opaque
-        )
+        return Form(difference.base + Poly.constant(slack), difference.strides, difference.opaque)
 
     def mask_terms(self, mask: Value, map_: IndexMap, shape: tuple[int, ...]) -> list[Term]:
         """The conjuncts of a mask; those that always hold are dropped."""
@@ -312,9 +310,7 @@ class FormAnalysis:
             return []
         if name == "arith.andi":
             return [
-                term
-                for operand in op.operands
-                for term in self.mask_terms(operand, map_, shape)
+                term for operand in op.operands for term in self.mask_terms(operand, map_, shape)
             ]
         if name == "tile.splat":
             return self.mask_terms(op.operands[0], (), shape)

@@ -73,9 +73,7 @@ class Aliases:
         """Whether two accesses, at any indices, may touch the same bytes."""
         if one.arguments is None or other.arguments is None:
             return True
-        return any(
-            self._arguments_overlap(a, b) for a in one.arguments for b in other.arguments
-        )
+        return any(self._arguments_overlap(a, b) for a in one.arguments for b in other.arguments)
 
     def _arguments_overlap(self, one: int, other: int) -> bool:
         if self._class(one) == self._class(other):
@@ -84,9 +82,7 @@ class Aliases:
 
     def same_start(self, one: Access, other: Access) -> bool:
         """Whether both go through one argument, or arguments with one address."""
-        roots = {
-            self._class(a) for access in (one, other) for a in access.arguments or (-1, -2)
-        }
+        roots = {self._class(a) for access in (one, other) for a in access.arguments or (-1, -2)}
         return len(roots) == 1
 
     def same_elements(

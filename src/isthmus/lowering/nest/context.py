@@ -112,9 +112,7 @@ class Context:
                 symbol = self.scalar(self.forms.symbols[number])
                 if symbol.type is not I64:
                     symbol = builder.emit("arith.extsi", symbol, type=I64)
-                product = (
-                    symbol if product is None else builder.emit("arith.muli", product, symbol)
-                )
+                product = symbol if product is None else builder.emit("arith.muli", product, symbol)
             assert product is not None, "a monomial has factors"
             if factor != 1:
                 product = builder.emit("arith.muli", product, builder.i64(factor))

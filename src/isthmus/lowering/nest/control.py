@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from isthmus.ir.builder import Builder
 from isthmus.ir.core import Operation, Region, Value
-from isthmus.ir.types import I32, I64, PointerType, TileType, element_type
+from isthmus.ir.types import I32, I64, PointerType, TileType, Type, element_type
 from isthmus.lowering.nest.affine import Form
 from isthmus.lowering.nest.lazy import is_block
 from isthmus.lowering.nest.loops import NestEmitter
@@ -64,9 +64,7 @@ class Control:
         copies = residency.lay_over(homes, arguments or {})
         self._emit(schedule, builder)
         self._copy_home(schedule, builder, homes, copies)
-        return [
-            self.context.scalar(operand) for operand in operands if not is_block(operand)
-        ]
+        return [self.context.scalar(operand) for operand in operands if not is_block(operand)]
 
     def _emit(self, schedule: Schedule, builder: Builder) -> None:
         context = self.context
@@ -87,9 +85,7 @@ class Control:
             else:
                 self._control(item, builder)
 
-    def _product(
-        self, schedule: Schedule, index: int, item: DotItem, builder: Builder
-    ) -> None:
+    def _product(self, schedule: Schedule, index: int, item: DotItem, builder: Builder) -> None:
         if item.accumulates:
             acc = self.context.blocks[item.acc]
             if acc.storage is not item.result.storage:
@@ -303,12 +299,8 @@ def _is_idle(context: Context, root: object) -> bool:
     if not isinstance(root, MaterialiseRoot) or root.offset:
         return False
     block = context.blocks.get(root.inputs[0])
-    return (
-        block is not None
-        and block is not root.block
-        and block.storage is root.block.storage
-    )
+    return block is not None and block is not root.block and block.storage is root.block.storage
 
 
-def _tile_type(block: Block) -> TileType:
+def _tile_type(block: Block) -> Type:
     return TileType(block.shape, block.element)

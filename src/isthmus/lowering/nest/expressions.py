@@ -435,7 +435,9 @@ class Expressions:
         attrs = {"invariant": True} if invariant else {}
         type_ = typed(element, lanes)
         if lanes == 1:
-            pointer = self.address(form, number, root) if root else self.scalar_pointer(form, number)
+            pointer = (
+                self.address(form, number, root) if root else self.scalar_pointer(form, number)
+            )
             if mask is None:
                 return builder.emit("nest.load", pointer, type=type_, **attrs)
             assert other is not None, "a masked load has a fill value"
@@ -451,7 +453,7 @@ class Expressions:
             other = self.spread(other, number, lanes)
         if not isinstance(form.root, tuple) and self.is_contiguous(form):
             pointer = self.address(form, number, root)
-            if mask is None:
+            if mask is None or other is None:
                 return builder.emit("nest.load", pointer, type=type_, **attrs)
             return builder.emit("nest.masked_load", pointer, mask, other, type=type_)
         pointers = self.lane_pointers(form, number, root)
@@ -461,9 +463,7 @@ class Expressions:
         assert other is not None, "a masked load has a fill value"
         return builder.emit("nest.gather", pointers, mask, other)
 
-    def block_form(
-        self, strides: tuple[int, ...], map_: IndexMap, offset: int = 0
-    ) -> Form:
+    def block_form(self, strides: tuple[int, ...], map_: IndexMap, offset: int = 0) -> Form:
         """The form of a scratch block's element offsets."""
         form = Form(Poly.constant(offset))
         for entry, stride in zip(map_, strides, strict=True):
@@ -486,9 +486,7 @@ class Expressions:
         form = self.block_form(block.strides, map_)
         lanes = self.lanes if self.is_vector(frozenset(form.strides)) else 1
         stored = storage_type(block.element)
-        found = self._fetch(
-            form, number, lanes, stored, None, None, root=self.block_pointer(block)
-        )
+        found = self._fetch(form, number, lanes, stored, None, None, root=self.block_pointer(block))
         return self.from_storage(found, block.element, number)
 
     def from_storage(self, value: Value, element: Type, number: int) -> Value:

@@ -105,7 +105,7 @@ class Limits:
                 conditions.append(builder.emit("arith.cmpi", rest, zero, predicate="sge"))
                 continue
             step = stride.value
-            assert step is not None and step < 0, "a provable term falls along the loop"
+            assert step is not None, "checked by _is_provable"
             count = builder.emit("arith.addi", rest, builder.i64(-step))
             if step != -1:
                 count = builder.emit("arith.maxsi", count, zero)

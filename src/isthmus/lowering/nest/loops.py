@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from isthmus.ir.builder import Builder
 from isthmus.ir.core import Region, Value
-from isthmus.ir.types import I64, VectorType, element_type
+from isthmus.ir.types import I64
 from isthmus.lowering.nest.accumulate import Combine, lanes_of
+from isthmus.lowering.nest.affine import Form
 from isthmus.lowering.nest.expressions import Expressions, Level
-from isthmus.lowering.nest.lazy import is_block
 from isthmus.lowering.nest.limits import Limits
-from isthmus.lowering.nest.maps import IndexMap, is_fixed
+from isthmus.lowering.nest.maps import IndexMap
 from isthmus.lowering.nest.memory import Block
 from isthmus.lowering.nest.roots import (
     AtomicRoot,
@@ -123,9 +123,7 @@ class NestEmitter(Expressions):
         )
         step = builder.i64(part.lanes)
         types = [value.type for value in initial]
-        op = builder.create(
-            "scf.for", lower, upper, step, *initial, type=types, regions=[region]
-        )
+        op = builder.create("scf.for", lower, upper, step, *initial, type=types, regions=[region])
         return op.results
 
     def _even_parts(self, start: int, extent: int) -> list[Part]:
@@ -259,12 +257,12 @@ class NestEmitter(Expressions):
     def _inputs(self, root: Root, number: int) -> list[Value | None]:
         if isinstance(root, StoreRoot):
             masked = len(root.inputs) > 2
-            mask = self.mask(root.inputs[2], root.map, number) if masked else None
+            mask = self.mask(root.op.operands[2], root.map, number) if masked else None
             return [self.value(root.inputs[1], root.map), mask]
         if isinstance(root, AtomicRoot):
             masked = root.op.name == "tile.atomic_rmw" and len(root.inputs) > 2
             values = root.inputs[1:2] if masked else root.inputs[1:]
-            mask = self.mask(root.inputs[2], root.map, number) if masked else None
+            mask = self.mask(root.op.operands[2], root.map, number) if masked else None
             return [*(self.value(value, root.map) for value in values), mask]
         return [self.value(value, root.map) for value in root.inputs]
 
@@ -346,12 +344,12 @@ class NestEmitter(Expressions):
         self.write(form, stored, None, number, self.block_pointer(block))
 
     def write(
-        self, form: object, value: Value, mask: Value | None, number: int,
+        self, form: Form, value: Value, mask: Value | None, number: int,
         root: Value | None = None,
     ) -> None:  # fmt: skip
         """Write a scalar, consecutive lanes, or lanes one by one."""
         builder = self.levels[number].builder
-        dimensions = self.form_dimensions(form)  # type: ignore[arg-type]
+        dimensions = self.form_dimensions(form)
         lanes = max(
             self.lanes if self.is_vector(dimensions) else 1,
             lanes_of(value),
@@ -359,9 +357,9 @@ class NestEmitter(Expressions):
         )
         if lanes == 1:
             pointer = (
-                self.address(form, number, root)  # type: ignore[arg-type]
+                self.address(form, number, root)
                 if root is not None
-                else self.scalar_pointer(form, number)  # type: ignore[arg-type]
+                else self.scalar_pointer(form, number)
             )
             if mask is None:
                 builder.create("nest.store", value, pointer)
@@ -375,14 +373,14 @@ class NestEmitter(Expressions):
             return
         value = self.spread(value, number, lanes)
         mask = None if mask is None else self.spread(mask, number, lanes)
-        if not isinstance(form.root, tuple) and self.is_contiguous(form):  # type: ignore[attr-defined, arg-type]
-            pointer = self.address(form, number, root)  # type: ignore[arg-type]
+        if not isinstance(form.root, tuple) and self.is_contiguous(form):
+            pointer = self.address(form, number, root)
             if mask is None:
                 builder.create("nest.store", value, pointer)
             else:
                 builder.create("nest.masked_store", value, pointer, mask)
             return
-        pointers = self.lane_pointers(form, number, root)  # type: ignore[arg-type]
+        pointers = self.lane_pointers(form, number, root)
         if mask is None:
             mask = self.spread(builder.i1(True), number, lanes)
         builder.create("nest.scatter", value, pointers, mask)

@@ -58,8 +58,7 @@ def operand_map(op: Operation, position: int, result_map: IndexMap, result: int 
         return ()
     if op.name == "tile.broadcast":
         return tuple(
-            fixed(0) if size == 1 else entry
-            for size, entry in zip(source, result_map, strict=True)
+            fixed(0) if size == 1 else entry for size, entry in zip(source, result_map, strict=True)
         )
     if op.name == "tile.expand_dims":
         axis = op.attrs["axis"]

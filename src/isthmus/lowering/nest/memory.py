@@ -55,8 +55,9 @@ class Block:
     """A block value in memory: dense, row-major, elements of `element`.
 
     `owner` and `item` say which schedule writes it and at which of its items it is complete; no
-    owner: it is there before the schedule starts. `first` is the first item that writes. `base` is the block whose storage this one uses; `view_of` the
-    block that it shows under another shape.
+    owner: it is there before the schedule starts. `first` is the first item that writes.
+    `base` is the block whose storage this one uses; `view_of` the block that it shows under
+    another shape.
     """
 
     shape: tuple[int, ...]

@@ -73,6 +73,8 @@ class Residency:
 
     def _control_reads(self, index: int, item: ControlItem) -> None:
         for inner in item.op.walk():
+            if inner is item.op:
+                continue  # initial values are read by the nests that put them into their homes
             for operand in inner.operands:
                 if is_block(operand) and operand in self.context.blocks:
                     self._read(operand, index, False)
@@ -122,7 +124,9 @@ class Residency:
                 and context.costs.of(value) > CHEAP
                 and not context.costs.is_index(value)
             ):
-                block = Block(shape_of(value.type), element_type(value.type), schedule, first, first)
+                block = Block(
+                    shape_of(value.type), element_type(value.type), schedule, first, first
+                )
                 nest.add(MaterialiseRoot((value,), block))
                 context.blocks[value] = block
                 context.costs.forget()

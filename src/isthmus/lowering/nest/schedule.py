@@ -8,6 +8,7 @@ operands and the order of memory accesses allow; everything else is lazy and fol
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from isthmus.ir.core import Operation, Region, Value
@@ -83,7 +84,9 @@ class Schedule:
         elif is_view(op):
             self.force(op.operands[0])
             source = self.context.blocks[op.operands[0]]
-            self._define(op.result, self.new_block(op.result, base=source, view_of=source), source.item)
+            self._define(
+                op.result, self.new_block(op.result, base=source, view_of=source), source.item
+            )
         elif op in self._delayed:
             self._dot(self._delayed[op], op)
         elif op.name == "tile.load":
@@ -145,7 +148,9 @@ class Schedule:
             last = max(last, item)
         self._define(op.result, block, last)
 
-    def new_block(self, value: Value, base: Block | None = None, view_of: Block | None = None) -> Block:
+    def new_block(
+        self, value: Value, base: Block | None = None, view_of: Block | None = None
+    ) -> Block:
         return Block(
             shape_of(value.type), element_type(value.type), self, base=base, view_of=view_of
         )
@@ -158,7 +163,7 @@ class Schedule:
         self.context.costs.forget()
         self._ready[value] = item + 1
 
-    def _define_all(self, op: Operation, blocks: list[Block | None], item: int) -> None:
+    def _define_all(self, op: Operation, blocks: Sequence[Block | None], item: int) -> None:
         for result, block in zip(op.results, blocks, strict=True):
             if block is None:
                 self._ready[result] = item + 1
@@ -231,9 +236,7 @@ class Schedule:
         self._writes.append((op, item, True))
         return item
 
-    def _write_bound(
-        self, op: Operation, own: dict[Operation, list[IndexMap]]
-    ) -> tuple[int, bool]:
+    def _write_bound(self, op: Operation, own: dict[Operation, list[IndexMap]]) -> tuple[int, bool]:
         """The first slot or item that may hold the write `op`, forcing loads that it would spoil.
 
         `own` are the loads that the write itself needs.

@@ -112,9 +112,7 @@ class NestShape:
         return best
 
     def _score(self, form: Form, dimension: int) -> int:
-        opaque = any(
-            self.expressions.dimensions(*key) & {dimension} for key in form.opaque_terms()
-        )
+        opaque = any(self.expressions.dimensions(*key) & {dimension} for key in form.opaque_terms())
         stride = form.strides.get(dimension)
         if opaque:
             return -_SCATTERED
