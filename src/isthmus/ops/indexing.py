@@ -11,12 +11,16 @@ program per line: the same result in every run and on any number of threads.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import isthmus.language as tl
 from isthmus.core.errors import ShapeError
+from isthmus.jit.decorator import jit
 from isthmus.ops.rules import (
+    ACCUMULATE,
     Arrays,
     Specs,
     cost_of,
@@ -27,7 +31,28 @@ from isthmus.ops.rules import (
     require_shape,
     tolerances,
 )
-from isthmus.ops.standard import REQUIRED, Attrs, Operator, TensorSpec, register
+from isthmus.ops.schedule import (
+    block_size,
+    ceil_div,
+    fold_axis,
+    inputs,
+    language_type,
+    outputs,
+)
+from isthmus.ops.shaping import copy_launch
+from isthmus.ops.standard import (
+    REQUIRED,
+    Attrs,
+    Launch,
+    Operator,
+    Plan,
+    TensorSpec,
+    View,
+    register,
+)
+
+if TYPE_CHECKING:
+    from isthmus.core.target import TargetDescription
 
 __all__: list[str] = []
 
@@ -107,6 +132,86 @@ def _index_select_reference(arrays: Arrays, attrs: Attrs) -> list[np.ndarray]:
     return [np.where(column, taken, _outside(x)).astype(x.dtype)]
 
 
+@jit
+def gather_kernel(
+    x_ptr, index_ptr, out_ptr, N, K, inner,
+    FILL: tl.constexpr, FULL: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_I: tl.constexpr,
+):  # fmt: skip
+    """[outer, N, inner] by index into [outer, K, inner]; index has the output's shape (FULL), or
+    is [K]. Programs: inner along x, K along y, outer along z."""
+    columns = (tl.program_id(0) * BLOCK_I + tl.arange(0, BLOCK_I))[None, :]
+    places = (tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K))[:, None]
+    outer = tl.program_id(2).to(tl.int64)
+    mask = (places < K) & (columns < inner)
+    offsets = (outer * K + places) * inner + columns
+    if FULL:
+        index = tl.load(index_ptr + offsets, mask=mask, other=-1)
+    else:
+        index = tl.load(index_ptr + places, mask=places < K, other=-1)
+    valid = (index >= 0) & (index < N)
+    x = tl.load(x_ptr + (outer * N + index) * inner + columns, mask=mask & valid, other=FILL)
+    tl.store(out_ptr + offsets, x, mask=mask)
+
+
+@jit
+def scatter_add_kernel(
+    sum_ptr, index_ptr, source_ptr, N, K, inner, BLOCK_I: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Add source [outer, K, inner] into sum [outer, N, inner], the K positions in order."""
+    columns = tl.program_id(0) * BLOCK_I + tl.arange(0, BLOCK_I)
+    outer = tl.program_id(1).to(tl.int64)
+    inside = columns < inner
+    for position in range(K):
+        offsets = (outer * K + position) * inner + columns
+        index = tl.load(index_ptr + offsets, mask=inside, other=-1)
+        mask = inside & (index >= 0) & (index < N)
+        places = sum_ptr + (outer * N + index) * inner + columns
+        source = tl.load(source_ptr + offsets, mask=mask, other=0).to(ACC)
+        tl.store(places, tl.load(places, mask=mask, other=0).to(ACC) + source, mask=mask)
+
+
+def _gather_plan(full: bool) -> Any:
+    def plan(
+        views: Sequence[Any], outs: Sequence[View], attrs: Attrs, target: TargetDescription
+    ) -> Plan:
+        x, _ = views
+        (out,) = outs
+        if out.size == 0:
+            return Plan(())
+        outer, count, inner = fold_axis(out.shape, attrs["axis"])
+        block_i = block_size(inner, 1024, target)
+        block_k = block_size(count, max(1, 8192 // block_i), target)
+        args = {
+            "x_ptr": inputs(0), "index_ptr": inputs(1), "out_ptr": outputs(0),
+            "N": x.shape[attrs["axis"]], "K": count, "inner": inner,
+            "FILL": float("nan") if x.dtype.is_float else 0, "FULL": full,
+            "BLOCK_K": block_k, "BLOCK_I": block_i,
+        }  # fmt: skip
+        grid = (ceil_div(inner, block_i), ceil_div(count, block_k), outer)
+        return Plan((Launch(gather_kernel, args, grid),))
+
+    return plan
+
+
+def _scatter_add_plan(
+    views: Sequence[Any], outs: Sequence[View], attrs: Attrs, target: TargetDescription
+) -> Plan:
+    x, index, _ = views
+    if x.size == 0:
+        return Plan(())
+    outer, size, inner = fold_axis(x.shape, attrs["axis"])
+    block_i = block_size(inner, 128, target)
+    count = index.shape[attrs["axis"]]
+    args = {
+        "sum_ptr": outputs(0), "index_ptr": inputs(1), "source_ptr": inputs(2), "N": size,
+        "K": count, "inner": inner, "BLOCK_I": block_i,
+        "ACC": language_type(ACCUMULATE.get(x.dtype.name, x.dtype)),
+    }  # fmt: skip
+    copy = copy_launch(inputs(0), x, outputs(0), outs[0].strides, target)
+    add = Launch(scatter_add_kernel, args, (ceil_div(inner, block_i), outer, 1))
+    return Plan((copy, add) if count else (copy,))
+
+
 register(
     Operator(
         name="gather",
@@ -114,6 +219,7 @@ register(
         inputs=("x", "index"),
         infer=_gather_infer,
         reference=_gather_reference,
+        plan=_gather_plan(full=True),
         cost=cost_of(0),
         attrs={"axis": REQUIRED},
         tolerance=tolerances(0, "a copy, exact"),
@@ -127,6 +233,8 @@ register(
         inputs=("x", "index", "source"),
         infer=_scatter_add_infer,
         reference=_scatter_add_reference,
+        plan=_scatter_add_plan,
+        strided_inputs=(0,),
         cost=cost_of(lambda specs, _outputs, _attrs: specs[2].size),
         attrs={"axis": REQUIRED},
         tolerance=tolerances(
@@ -144,6 +252,7 @@ register(
         inputs=("x", "index"),
         infer=_index_select_infer,
         reference=_index_select_reference,
+        plan=_gather_plan(full=False),
         cost=cost_of(0),
         attrs={"axis": REQUIRED},
         tolerance=tolerances(0, "a copy, exact"),

@@ -6,16 +6,8 @@ helpers (`ops/fused.py`). Attributes are constexpr keywords.
 
 from __future__ import annotations
 
-try:  # temporary, until the language package is in place
-    import isthmus.language as tl
-    from isthmus.jit.decorator import jit
-
-    tl.constexpr  # noqa: B018
-except (ImportError, AttributeError):
-    from types import SimpleNamespace
-
-    jit = lambda function: function  # noqa: E731
-    tl = SimpleNamespace(constexpr=float)
+import isthmus.language as tl
+from isthmus.jit.decorator import jit
 
 INVERSE_SQRT2 = tl.constexpr(0.7071067811865476)
 INVERSE_SQRT_2PI = tl.constexpr(0.3989422804014327)
@@ -85,7 +77,7 @@ def sigmoid(x):
 
 @jit
 def relu(x):
-    return tl.where(x <= 0, x * 0, x)
+    return tl.where(x <= 0, 0, x)
 
 
 @jit
@@ -105,8 +97,7 @@ def ceil(x):
 
 @jit
 def sign(x):
-    one = x * 0 + 1
-    return tl.where(x > 0, one, tl.where(x < 0, -one, x))
+    return tl.where(x > 0, 1, tl.where(x < 0, -1, x))
 
 
 @jit
@@ -245,7 +236,7 @@ def silu_backward(grad, x):
 
 @jit
 def relu_backward(grad, x):
-    return tl.where(x <= 0, x * 0, grad)
+    return tl.where(x <= 0, 0.0, grad)
 
 
 @jit

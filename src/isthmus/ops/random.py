@@ -19,10 +19,15 @@ Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
+import isthmus.language as tl
 from isthmus.core.dtypes import DType
 from isthmus.core.errors import ProgramError
+from isthmus.jit.decorator import jit
 from isthmus.ops.rules import (
     BOOL,
     FLOATS,
@@ -36,7 +41,20 @@ from isthmus.ops.rules import (
     require_shape,
     tolerances,
 )
-from isthmus.ops.standard import REQUIRED, Attrs, Operator, TensorSpec, register
+from isthmus.ops.schedule import accumulate_type, ceil_div, inputs, outputs
+from isthmus.ops.standard import (
+    REQUIRED,
+    Attrs,
+    Launch,
+    Operator,
+    Plan,
+    TensorSpec,
+    View,
+    register,
+)
+
+if TYPE_CHECKING:
+    from isthmus.core.target import TargetDescription
 
 __all__ = ["philox", "random_words"]
 
@@ -140,6 +158,163 @@ def _dropout_reference(arrays: Arrays, attrs: Attrs) -> list[np.ndarray]:
     return [np.where(mask, x * scale, 0.0), mask]
 
 
+#: Groups of 1024 elements per program.
+GROUPS = 8
+
+
+@jit
+def philox_words(key_ptr, counter, STREAM: tl.constexpr):
+    """Four blocks of 32-bit words for a block of 64-bit counters."""
+    seed = tl.load(key_ptr)
+    step = tl.load(key_ptr + 1)
+    c0 = counter.to(tl.uint32)
+    c1 = (counter >> 32).to(tl.uint32)
+    c2 = tl.full(counter.shape, STREAM, tl.uint32)
+    c3 = tl.full(counter.shape, 0, tl.uint32) + step.to(tl.uint32)
+    k0 = seed.to(tl.uint32)
+    k1 = (seed >> 32).to(tl.uint32)
+    first = tl.full((), 0xD2511F53, tl.uint32)
+    second = tl.full((), 0xCD9E8D57, tl.uint32)
+    for _ in tl.static_range(10):
+        high_0 = tl.umulhi(c0, first)
+        high_2 = tl.umulhi(c2, second)
+        low_0 = c0 * first
+        low_2 = c2 * second
+        c0 = high_2 ^ c1 ^ k0
+        c1 = low_2
+        c2 = high_0 ^ c3 ^ k1
+        c3 = low_0
+        k0 = k0 + tl.full((), 0x9E3779B9, tl.uint32)
+        k1 = k1 + tl.full((), 0xBB67AE85, tl.uint32)
+    return c0, c1, c2, c3
+
+
+@jit
+def unit(word, BITS: tl.constexpr, ACC: tl.constexpr):
+    """[0, 1) from the top BITS bits of a word."""
+    return (word >> (32 - BITS)).to(ACC) * (1.0 / (1 << BITS))
+
+
+@jit
+def uniform_kernel(
+    key_ptr, out_ptr, size, STREAM: tl.constexpr, LOW: tl.constexpr, WIDTH: tl.constexpr,
+    BITS: tl.constexpr, GROUPS: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """GROUPS groups of 1024 elements per program."""
+    group = (tl.program_id(0) * GROUPS + tl.arange(0, GROUPS)).to(tl.int64)[:, None]
+    lane = tl.arange(0, 256)[None, :]
+    w0, w1, w2, w3 = philox_words(key_ptr, group * 256 + lane, STREAM)
+    place = group * 1024 + lane
+    tl.store(out_ptr + place, unit(w0, BITS, ACC) * WIDTH + LOW, mask=place < size)
+    place += 256
+    tl.store(out_ptr + place, unit(w1, BITS, ACC) * WIDTH + LOW, mask=place < size)
+    place += 256
+    tl.store(out_ptr + place, unit(w2, BITS, ACC) * WIDTH + LOW, mask=place < size)
+    place += 256
+    tl.store(out_ptr + place, unit(w3, BITS, ACC) * WIDTH + LOW, mask=place < size)
+
+
+@jit
+def normal_pair(a, b, MEAN: tl.constexpr, STD: tl.constexpr, ACC: tl.constexpr):
+    """Two blocks of normal numbers from two blocks of words (Box and Muller)."""
+    scale = 2.3283064365386963e-10  # 2**-32
+    radius = tl.sqrt(-2.0 * tl.log((a.to(ACC) + 1.0) * scale)) * STD
+    angle = b.to(ACC) * (scale * 6.283185307179586)
+    return radius * tl.cos(angle) + MEAN, radius * tl.sin(angle) + MEAN
+
+
+@jit
+def normal_kernel(
+    key_ptr, out_ptr, size, STREAM: tl.constexpr, MEAN: tl.constexpr, STD: tl.constexpr,
+    GROUPS: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """GROUPS groups of 1024 elements per program."""
+    group = (tl.program_id(0) * GROUPS + tl.arange(0, GROUPS)).to(tl.int64)[:, None]
+    lane = tl.arange(0, 256)[None, :]
+    w0, w1, w2, w3 = philox_words(key_ptr, group * 256 + lane, STREAM)
+    z0, z1 = normal_pair(w0, w1, MEAN, STD, ACC)
+    z2, z3 = normal_pair(w2, w3, MEAN, STD, ACC)
+    place = group * 1024 + lane
+    tl.store(out_ptr + place, z0, mask=place < size)
+    tl.store(out_ptr + place + 256, z1, mask=place + 256 < size)
+    tl.store(out_ptr + place + 512, z2, mask=place + 512 < size)
+    tl.store(out_ptr + place + 768, z3, mask=place + 768 < size)
+
+
+@jit
+def drop(
+    x_ptr, out_ptr, mask_ptr, place, size, word,
+    THRESHOLD: tl.constexpr, SCALE: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Keep the elements whose word is not below the threshold."""
+    inside = place < size
+    kept = word.to(tl.int64) >= THRESHOLD
+    x = tl.load(x_ptr + place, mask=inside, other=0.0).to(ACC)
+    tl.store(out_ptr + place, tl.where(kept, x * SCALE, 0.0), mask=inside)
+    tl.store(mask_ptr + place, kept, mask=inside)
+
+
+@jit
+def dropout_kernel(
+    x_ptr, key_ptr, out_ptr, mask_ptr, size, STREAM: tl.constexpr, THRESHOLD: tl.constexpr,
+    SCALE: tl.constexpr, GROUPS: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """GROUPS groups of 1024 elements per program."""
+    group = (tl.program_id(0) * GROUPS + tl.arange(0, GROUPS)).to(tl.int64)[:, None]
+    lane = tl.arange(0, 256)[None, :]
+    w0, w1, w2, w3 = philox_words(key_ptr, group * 256 + lane, STREAM)
+    place = group * 1024 + lane
+    drop(x_ptr, out_ptr, mask_ptr, place, size, w0, THRESHOLD, SCALE, ACC)
+    drop(x_ptr, out_ptr, mask_ptr, place + 256, size, w1, THRESHOLD, SCALE, ACC)
+    drop(x_ptr, out_ptr, mask_ptr, place + 512, size, w2, THRESHOLD, SCALE, ACC)
+    drop(x_ptr, out_ptr, mask_ptr, place + 768, size, w3, THRESHOLD, SCALE, ACC)
+
+
+def _launch(kernel: Any, size: int, args: dict[str, Any]) -> Plan:
+    if size == 0:
+        return Plan(())
+    groups = min(GROUPS, ceil_div(size, 1024))
+    grid = (ceil_div(size, 1024 * groups), 1, 1)
+    return Plan((Launch(kernel, {**args, "size": size, "GROUPS": groups}, grid),))
+
+
+def _uniform_plan(
+    _views: Sequence[Any], outs: Sequence[View], attrs: Attrs, _target: TargetDescription
+) -> Plan:
+    (out,) = outs
+    args = {
+        "key_ptr": inputs(0), "out_ptr": outputs(0), "STREAM": attrs["stream"],
+        "LOW": float(attrs["low"]), "WIDTH": float(attrs["high"]) - float(attrs["low"]),
+        "BITS": uniform_bits(out.dtype), "ACC": accumulate_type(out.dtype),
+    }  # fmt: skip
+    return _launch(uniform_kernel, out.size, args)
+
+
+def _normal_plan(
+    _views: Sequence[Any], outs: Sequence[View], attrs: Attrs, _target: TargetDescription
+) -> Plan:
+    (out,) = outs
+    args = {
+        "key_ptr": inputs(0), "out_ptr": outputs(0), "STREAM": attrs["stream"],
+        "MEAN": float(attrs["mean"]), "STD": float(attrs["std"]),
+        "ACC": accumulate_type(out.dtype),
+    }  # fmt: skip
+    return _launch(normal_kernel, out.size, args)
+
+
+def _dropout_plan(
+    views: Sequence[Any], _outs: Sequence[View], attrs: Attrs, _target: TargetDescription
+) -> Plan:
+    probability = attrs["p"]
+    args = {
+        "x_ptr": inputs(0), "key_ptr": inputs(1), "out_ptr": outputs(0), "mask_ptr": outputs(1),
+        "STREAM": attrs["stream"], "THRESHOLD": dropout_threshold(probability),
+        "SCALE": 1.0 / (1.0 - probability) if probability < 1.0 else 0.0,
+        "ACC": accumulate_type(views[0].dtype),
+    }  # fmt: skip
+    return _launch(dropout_kernel, views[0].size, args)
+
+
 _RANDOM_FLOPS = 30  # ten rounds of integer work for four words
 register(
     Operator(
@@ -148,6 +323,7 @@ register(
         inputs=("key",),
         infer=_infer("uniform"),  # type: ignore[arg-type]
         reference=_uniform_reference,
+        plan=_uniform_plan,
         cost=cost_of(_RANDOM_FLOPS),
         attrs={"shape": REQUIRED, "dtype": "f32", "low": 0.0, "high": 1.0, "stream": 0},
         tolerance=tolerances(2, "exact bits, then one product and one sum", absolute_ulps=2),
@@ -163,6 +339,7 @@ register(
         inputs=("key",),
         infer=_infer("normal"),  # type: ignore[arg-type]
         reference=_normal_reference,
+        plan=_normal_plan,
         cost=cost_of(_RANDOM_FLOPS + 30),
         attrs={"shape": REQUIRED, "dtype": "f32", "mean": 0.0, "std": 1.0, "stream": 0},
         tolerance=tolerances(
@@ -181,6 +358,7 @@ register(
         inputs=("x", "key"),
         infer=_dropout_infer,
         reference=_dropout_reference,
+        plan=_dropout_plan,
         cost=cost_of(_RANDOM_FLOPS),
         attrs={"p": 0.5, "stream": 0},
         tolerance=tolerances(2, "one product with a rounded factor"),

@@ -12,9 +12,14 @@ Source: Zhang and Sennrich 2019, eq. 4.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
-from isthmus.ops.layer_norm import split_trailing
+import isthmus.language as tl
+from isthmus.jit.decorator import jit
+from isthmus.ops.layer_norm import norm_backward_plan, split_trailing
 from isthmus.ops.rules import (
     FLOATS,
     Arrays,
@@ -27,7 +32,19 @@ from isthmus.ops.rules import (
     statistics_dtype,
     tolerances,
 )
-from isthmus.ops.standard import Attrs, Operator, TensorSpec, register
+from isthmus.ops.schedule import (
+    accumulate_type,
+    ceil_div,
+    inputs,
+    optional_input,
+    outputs,
+    row_block,
+    rows_per_program,
+)
+from isthmus.ops.standard import Attrs, Launch, Operator, Plan, TensorSpec, View, register
+
+if TYPE_CHECKING:
+    from isthmus.core.target import TargetDescription
 
 __all__: list[str] = []
 
@@ -77,6 +94,58 @@ def _backward_reference(arrays: Arrays, _attrs: Attrs) -> list[np.ndarray]:
     return [dx, dweight]
 
 
+@jit
+def rms_norm_kernel(
+    x_ptr, weight_ptr, out_ptr, rstd_ptr, rows,
+    EPS: tl.constexpr, N: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """Contiguous rows of N; ROWS of them per program, each in two passes."""
+    first = tl.program_id(0).to(tl.int64) * ROWS
+    columns = tl.arange(0, BLOCK)
+    for row in range(first, min(first + ROWS, rows)):
+        squares = tl.zeros((BLOCK,), ACC)
+        for start in range(0, N, BLOCK):
+            mask = start + columns < N
+            x = tl.load(x_ptr + row * N + start + columns, mask=mask, other=0.0).to(ACC)
+            squares += x * x
+        rstd = 1.0 / tl.sqrt(tl.sum(squares, 0) * (1.0 / N) + EPS)
+        for start in range(0, N, BLOCK):
+            mask = start + columns < N
+            y = tl.load(x_ptr + row * N + start + columns, mask=mask, other=0.0).to(ACC) * rstd
+            if weight_ptr is not None:
+                y = y * tl.load(weight_ptr + start + columns, mask=mask, other=0.0).to(ACC)
+            tl.store(out_ptr + row * N + start + columns, y, mask=mask)
+        tl.store(rstd_ptr + row, rstd)
+
+
+def _plan(
+    views: Sequence[Any], outs: Sequence[View], attrs: Attrs, target: TargetDescription
+) -> Plan:
+    x, weight = views
+    width = x.shape[-1]
+    rows = outs[1].size
+    if rows == 0:
+        return Plan(())
+    per_program = rows_per_program(rows, width)
+    args = {
+        "x_ptr": inputs(0), "weight_ptr": optional_input(weight, 1), "out_ptr": outputs(0),
+        "rstd_ptr": outputs(1), "rows": rows, "EPS": float(attrs["eps"]), "N": width,
+        "ROWS": per_program, "BLOCK": row_block(width, target), "ACC": accumulate_type(x.dtype),
+    }  # fmt: skip
+    return Plan((Launch(rms_norm_kernel, args, (ceil_div(rows, per_program), 1, 1)),))
+
+
+def _backward_plan(
+    views: Sequence[Any], outs: Sequence[View], _attrs: Attrs, target: TargetDescription
+) -> Plan:
+    _, x, _, weight = views
+    slots = {
+        "grad_ptr": inputs(0), "x_ptr": inputs(1), "mean_ptr": None, "rstd_ptr": inputs(2),
+        "weight_ptr": optional_input(weight, 3), "dx_ptr": outputs(0),
+    }  # fmt: skip
+    return norm_backward_plan(x, x.shape[-1:], slots, outs[1:], target)
+
+
 register(
     Operator(
         name="rms_norm",
@@ -84,6 +153,7 @@ register(
         inputs=("x", "weight?"),
         infer=_infer,
         reference=_reference,
+        plan=_plan,
         cost=cost_of(5),
         attrs={"eps": 1e-6},
         tolerance=tolerances(16, "a sum of squares, a root, two products"),
@@ -99,6 +169,7 @@ register(
         inputs=("grad", "x", "rstd", "weight?"),
         infer=_backward_infer,
         reference=_backward_reference,
+        plan=_backward_plan,
         cost=cost_of(10),
         tolerance=tolerances(
             32, "sums over rows and columns of terms of magnitude 1: absolute", absolute_ulps=256

@@ -88,10 +88,15 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A tensor argument of a launch: kind is "input", "output" or "workspace"."""
+    """A tensor argument of a launch: kind is "input", "output" or "workspace".
+
+    dtype: what the kernel's pointer points to; None: the dtype of the tensor itself (a workspace,
+    being bytes, always names one).
+    """
 
     kind: str
     index: int
+    dtype: DType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +162,8 @@ class Operator:
     cost: (input specs, output specs, attrs) -> Cost.
     inplace: output index -> input indices whose storage that output may reuse.
     random: draws random numbers from the program's key.
+    strided_inputs: indices of inputs whose views may have any strides (0 too); None: all. The
+        executor gives every other input, and every output, in row-major order.
     """
 
     name: str
@@ -177,6 +184,7 @@ class Operator:
     empty: str = "empty in, empty out"
     inplace: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     random: bool = False
+    strided_inputs: tuple[int, ...] | None = ()
 
     @property
     def is_pointwise(self) -> bool:
