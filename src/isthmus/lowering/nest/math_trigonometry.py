@@ -21,7 +21,8 @@ PI_HALF_2_REST = 6.077100506506192e-11  # all after the first 33 bits
 
 #: Bits of 2 / pi from 32 places before the point on, 32 at a time.
 TWO_OVER_PI_WORDS = (
-    0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB, 0xDEBBC561,
+    0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB,
+    0xDEBBC561,
 )  # fmt: skip
 
 #: Where the two ways meet.
