@@ -1,0 +1,1 @@
+"""The host CPU: objects linked in this process, command lists walked by native code."""

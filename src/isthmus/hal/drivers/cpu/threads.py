@@ -1,0 +1,157 @@
+"""Which threads run launches: libgomp's, or a pool of our own.
+
+The own pool's threads are Python threads that stay in native code. After a fork the child has
+no threads left: it starts a pool of its own at its first step.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import platform
+import threading
+import weakref
+from pathlib import Path
+
+import numpy as np
+
+from isthmus.core.errors import ConfigError, DeviceError
+from isthmus.hal.drivers.cpu.runtime import POOL_BYTES, THREADING
+
+__all__ = ["FUTEX", "YIELD", "Threads", "find_libgomp"]
+
+#: System call numbers of futex and sched_yield by machine.
+_SYSTEM_CALLS = {
+    "x86_64": (202, 24), "aarch64": (98, 124), "riscv64": (98, 124), "loongarch64": (98, 124),
+}  # fmt: skip
+FUTEX, YIELD = _SYSTEM_CALLS.get(platform.machine(), (0, 0))
+#: Turns of the idle loop before a worker sleeps: some tens of microseconds.
+_SPINS = 30_000
+
+_alive: weakref.WeakSet[Threads] = weakref.WeakSet()
+
+
+def find_libgomp() -> ctypes.CDLL | None:
+    """libgomp: the copy that this process has loaded (PyTorch's), else the system's, else None."""
+    maps = Path("/proc/self/maps")
+    if maps.exists():
+        for line in maps.read_text().splitlines():
+            path = line.split(maxsplit=5)[-1]
+            if "libgomp" in path and path.startswith("/"):
+                return ctypes.CDLL(path)
+    with contextlib.suppress(OSError):
+        return ctypes.CDLL("libgomp.so.1")
+    return None
+
+
+class Threads:
+    """Threads for launches, and the scratch memory of each.
+
+    kind: "auto", "libgomp" or "own". `record` is what the runtime reads (see THREADING).
+    """
+
+    def __init__(self, count: int, kind: str, worker: int, wake: int) -> None:
+        self.count = count
+        self.kind = kind
+        self._worker_address, self._wake_address = worker, wake
+        self.record = np.zeros(1, THREADING)
+        self.record["threads"] = count
+        self._scratch = np.zeros(0, np.uint8)
+        self._workers: list[threading.Thread] = []
+        self._pool = np.zeros(0, np.uint8)
+        self._process = os.getpid()
+        self.ensure_scratch(4096)
+        _alive.add(self)
+        self._start(kind)
+
+    def _start(self, kind: str) -> None:
+        if self.count == 1:
+            self.record["mode"] = 0
+            return
+        library = find_libgomp() if kind in ("auto", "libgomp") else None
+        if kind == "libgomp" and library is None:
+            raise ConfigError(
+                "ISTHMUS_THREAD_POOL is libgomp, but there is no libgomp on this machine",
+                hint="install it, or use ISTHMUS_THREAD_POOL=own",
+            )
+        if library is not None:
+            address = ctypes.cast(library.GOMP_parallel, ctypes.c_void_p).value
+            number = ctypes.cast(library.omp_get_thread_num, ctypes.c_void_p).value
+            self.record["mode"] = 1
+            self.record["gomp_parallel"] = address
+            self.record["thread_number"] = number
+            return
+        if not FUTEX:
+            raise DeviceError(
+                f"the own thread pool is not available on {platform.system()} "
+                f"{platform.machine()}",
+                hint="install libgomp, or set ISTHMUS_NUM_THREADS=1",
+            )
+        raw = np.zeros(POOL_BYTES + 64, np.uint8)
+        start = -raw.ctypes.data % 64
+        self._pool = raw[start : start + POOL_BYTES]
+        address = self._pool.ctypes.data
+        enter = ctypes.CFUNCTYPE(
+            None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
+        )(self._worker_address)
+        self._workers = [
+            threading.Thread(
+                target=enter, args=(address, number, 0, FUTEX, _SPINS),
+                name=f"isthmus-{number}", daemon=True,
+            )  # fmt: skip
+            for number in range(1, self.count)
+        ]
+        for worker in self._workers:
+            worker.start()
+        self.record["pool"] = address
+        self.record["mode"] = 2
+
+    @property
+    def pool_name(self) -> str:
+        return ("none", "libgomp", "own")[int(self.record["mode"][0])]
+
+    def ensure_scratch(self, size_bytes: int) -> None:
+        """Give every thread at least `size_bytes` of scratch."""
+        stride = (size_bytes + 4095) // 4096 * 4096 + 256  # threads do not share cache sets
+        if self.record["scratch_stride"][0] >= stride:
+            return
+        self._scratch = np.zeros(stride * self.count + 64, np.uint8)
+        start = -self._scratch.ctypes.data % 64
+        self.record["scratch"] = self._scratch.ctypes.data + start
+        self.record["scratch_stride"] = stride
+
+    def after_fork(self) -> None:
+        """In a child process: the threads are gone, and libgomp's pool hangs; start our own."""
+        self._workers = []
+        self._process = os.getpid()
+        self.record["mode"] = 0
+        if self.count > 1 and FUTEX:
+            self._start("own")
+
+    def close(self) -> None:
+        """Stop the workers of the own pool."""
+        if not self._workers or self._process != os.getpid():
+            return
+        self._pool.view(np.int32)[64] = 1  # byte 256: the stop flag
+        wake = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(self._wake_address)
+        wake(self._pool.ctypes.data, FUTEX)
+        for worker in self._workers:
+            worker.join(timeout=5.0)
+        self._workers = []
+        self.record["mode"] = 0
+
+
+def _after_fork() -> None:
+    for threads in list(_alive):
+        threads.after_fork()
+
+
+def _at_exit() -> None:
+    for threads in list(_alive):
+        threads.close()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)
