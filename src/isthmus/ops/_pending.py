@@ -1,17 +1,22 @@
-"""Temporary: stands in for the kernel language and `jit` until those packages are in place."""
+"""Temporary: stands in for `jit` until that package is in place."""
 
 from __future__ import annotations
 
 import sys
 from types import ModuleType
+from typing import Any
 
-import isthmus.language as tl
+from isthmus.language.source import KernelSource
 
 try:
     import isthmus.jit.decorator  # noqa: F401
 except ImportError:
+
+    class _Kernel:
+        def __init__(self, function: Any) -> None:
+            self.source = KernelSource(function)
+            self.__name__ = function.__name__
+
     stub = ModuleType("isthmus.jit.decorator")
-    stub.jit = lambda function: function  # type: ignore[attr-defined]
+    stub.jit = _Kernel  # type: ignore[attr-defined]
     sys.modules["isthmus.jit.decorator"] = stub
-if not hasattr(tl, "constexpr"):
-    tl.constexpr = type("constexpr", (), {"__init__": lambda self, value: None})  # type: ignore[attr-defined]
