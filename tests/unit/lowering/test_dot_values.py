@@ -91,8 +91,12 @@ def product_kernel(case: Case, target: TargetDescription) -> tuple[Function, int
         emit_dot(
             b,
             target,
-            DotOperand(case.lhs, pointer(0, case.lhs), *a_strides, limits[0], limits[1], case.cacheable),
-            DotOperand(case.rhs, pointer(1, case.rhs), *b_strides, limits[1], limits[2], case.cacheable),
+            DotOperand(
+                case.lhs, pointer(0, case.lhs), *a_strides, limits[0], limits[1], case.cacheable
+            ),
+            DotOperand(
+                case.rhs, pointer(1, case.rhs), *b_strides, limits[1], limits[2], case.cacheable
+            ),
             DotResult(case.result, pointer(2, case.result), case.n),
             *shape,
             accumulate=case.accumulate,
@@ -145,7 +149,15 @@ def check(case: Case, target: TargetDescription, native: Callable, programs: int
     assert error.max() <= bound * max(1.0, case.k / 64), (case, error.max())
 
 
-SHAPES = [(64, 64, 64), (128, 256, 32), (16, 16, 16), (1, 64, 64), (64, 1, 8), (2, 8, 4), (32, 32, 512)]
+SHAPES = [
+    (64, 64, 64),
+    (128, 256, 32),
+    (16, 16, 16),
+    (1, 64, 64),
+    (64, 1, 8),
+    (2, 8, 4),
+    (32, 32, 512),
+]
 
 
 @pytest.mark.parametrize("layouts", ["nn", "nt", "tn", "tt", "ss"])
@@ -185,3 +197,14 @@ def test_kept_panels(layouts, limited, native, target):
 def test_without_accumulation(native, target):
     for k in (16, 300):
         check(Case(24, 32, k, accumulate=False), target, native)
+
+
+def test_rows_outside_stay_zero_next_to_infinity(native, target):
+    case = Case(32, 32, 16, limited=True)
+    a, b = np.ones((32, 16), np.float32), np.full((16, 32), np.inf, np.float32)
+    c = np.zeros((32, 32), np.float32)
+    fn, scratch_bytes = product_kernel(case, target)
+    native(fn, target)("product", [a, b, c, 20, 16, 10, 16, 1, 32, 1], scratch_bytes=scratch_bytes)
+    assert np.isinf(c[:20, :10]).all()
+    panels = -(-20 // 14) * 14
+    assert (c[panels:] == 0).all()

@@ -39,6 +39,8 @@ from isthmus.lowering.nest.dot_tiles import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from isthmus.core.target import TargetDescription
     from isthmus.ir.builder import Builder
 
@@ -103,6 +105,24 @@ class _Panel:
     depth_stride: int
     lane_stride: int
     panel_stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Depth:
+    """Steps of k: `k` in all, `unroll` (a divisor) at a time, until `bound`."""
+
+    k: int
+    unroll: int
+    bound: Value
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """How many rows, columns and steps of k can give anything but zero; None: all."""
+
+    rows: Value | None
+    columns: Value | None
+    depth: Value | None
 
 
 def _aligned(size_bytes: int) -> int:
@@ -177,7 +197,8 @@ def emit_dot(
     """Emit result = lhs @ rhs (+ result when `accumulate`) at the insertion point.
 
     lhs is [m, k], rhs [k, n]; products and sums are in `result.element` (in f32 for f16 and
-    bf16, rounded once at the end). `scratch` is a ptr<i8> to `dot_scratch_bytes` bytes aligned
+    bf16, rounded once at the end). Rows and columns outside the extents are zero whatever they
+    meet, infinity and NaN too. `scratch` is a ptr<i8> to `dot_scratch_bytes` bytes aligned
     to 64, or None where that is 0; `cache` a ptr<i8> to `dot_cache_bytes` bytes that live as
     long as the call of the kernel.
     """
@@ -195,14 +216,17 @@ def emit_dot(
     def step(left: DotOperand, right: DotOperand, depth: int, accumulates: bool) -> None:
         a = product.left(left, depth, places[0], caches[0])
         b = product.right(right, depth, places[1], caches[1])
-        product.multiply(a, b, depth, accumulates)
+        limits = _Limits(left.rows, right.columns, _deeper(builder, left.columns, right.rows))
+        product.multiply(a, b, depth, limits, accumulates)
 
     deep = depth_block(k)
+    limited = lhs.rows is not None or rhs.columns is not None
+    if not accumulate and (limited or k != deep):
+        product.clear()
+        accumulate = True
     if k == deep:
         step(lhs, rhs, k, accumulate)
         return
-    if not accumulate:
-        product.clear()
     whole = k // deep * deep
     with counted(builder, whole, deep) as start:
         step(
@@ -219,6 +243,13 @@ def emit_dot(
             k - whole,
             True,
         )
+
+
+def _deeper(b: Builder, one: Value | None, other: Value | None) -> Value | None:
+    """From where on both factors are zero; None where one of them is valid to the end."""
+    if one is None or other is None:
+        return None
+    return one if one is other else b.emit("arith.maxsi", one, other)
 
 
 def _from_depth(b: Builder, operand: DotOperand, start: Value, axis: str) -> DotOperand:
@@ -356,7 +387,12 @@ class _Product:
         return _Panel(pointer, -1, 1, k * columns.width)
 
     def _packed(
-        self, operand: DotOperand, pack, place: Value | None, cache: PanelCache | None, depth: int
+        self,
+        operand: DotOperand,
+        pack: Callable[[Value], None],
+        place: Value | None,
+        cache: PanelCache | None,
+        depth: int,
     ) -> Value:
         """The packed block: found in the cache, or packed now."""
         pointer = PointerType(self.element)
@@ -368,9 +404,16 @@ class _Product:
 
     # The loops around the micro-kernel ----------------------------------------------------
 
-    def multiply(self, left: _Panel, right: _Panel, k: int, accumulates: bool) -> None:
+    def multiply(
+        self, left: _Panel, right: _Panel, k: int, limits: _Limits, accumulates: bool
+    ) -> None:
+        """Multiply all panels that are not entirely outside the limits."""
         b = self.b
         rows, columns = self.tiling.rows, self.tiling.columns
+        unroll = next(step for step in (4, 2, 1) if k % step == 0)
+        depth = _Depth(k, unroll, b.i64(k))
+        if limits.depth is not None:
+            depth = replace(depth, bound=b.emit("arith.minsi", limits.depth, depth.bound))
 
         def of_rows(index: Value | int, height: int) -> None:
             panel = moved(b, left.pointer, (index, left.panel_stride))
@@ -384,21 +427,41 @@ class _Product:
                     depth_stride=_or(right.depth_stride, width),
                 )
                 tile = moved(b, tile_row, (column, columns.width))
-                self._tiles(side, other, tile, height, width, k, accumulates)
+                self._tiles(side, other, tile, height, width, depth, accumulates)
 
-            self._panels(columns, of_columns)
+            self._panels(columns, limits.columns, of_columns)
 
-        self._panels(rows, of_rows)
+        self._panels(rows, limits.rows, of_rows)
 
-    def _panels(self, panels: Panels, body) -> None:
+    def _panels(
+        self, panels: Panels, limit: Value | None, body: Callable[[Value | int, int], None]
+    ) -> None:
+        """`body(panel number, width)` for the panels that begin before `limit`."""
+        b = self.b
+        if limit is None:
+            if panels.count:
+                with counted(b, panels.count) as index:
+                    body(index, panels.width)
+            if panels.rest:
+                body(panels.count, panels.rest)
+            return
         if panels.count:
-            with counted(self.b, panels.count) as index:
-                body(index, panels.width)
+            inside = b.emit("arith.minsi", limit, b.i64(panels.count * panels.width))
+            _, region = b.for_loop(b.i64(0), inside, b.i64(panels.width))
+            with b.at(region):
+                body(b.emit("arith.divsi", region.args[0], b.i64(panels.width)), panels.width)
+                b.create("scf.yield")
         if panels.rest:
-            body(panels.count, panels.rest)
+            first = b.i64(panels.count * panels.width)
+            branch = b.if_else(b.emit("arith.cmpi", limit, first, predicate="sgt"))
+            with b.at(branch.regions[0]):
+                body(panels.count, panels.rest)
+                b.create("scf.yield")
+            with b.at(branch.regions[1]):
+                b.create("scf.yield")
 
     def _tiles(
-        self, left: _Panel, right: _Panel, tile: Value, height: int, width: int, k: int,
+        self, left: _Panel, right: _Panel, tile: Value, height: int, width: int, depth: _Depth,
         accumulates: bool,
     ) -> None:  # fmt: skip
         """Micro-kernels for one panel of columns: one, or several where its width is odd."""
@@ -410,12 +473,12 @@ class _Product:
         for part, vectors in parts:
             side = replace(right, pointer=moved(self.b, right.pointer, (offset, 1)))
             where = moved(self.b, tile, (offset, 1))
-            self._micro_kernel(left, side, where, height, part, vectors, k, accumulates)
+            self._micro_kernel(left, side, where, height, part, vectors, depth, accumulates)
             offset += part * vectors
 
     def _micro_kernel(
         self, left: _Panel, right: _Panel, tile: Value, height: int, lanes: int, vectors: int,
-        k: int, accumulates: bool,
+        depth: _Depth, accumulates: bool,
     ) -> None:  # fmt: skip
         b, result = self.b, self.result
         vector = VectorType((lanes,), self.element)
@@ -432,11 +495,11 @@ class _Product:
             ]
         else:
             initial = [b.constant(0, vector)] * len(places)
-        unroll = next(step for step in (4, 2, 1) if k % step == 0)
-        if k == unroll:
+        unroll = depth.unroll
+        if depth.k == unroll:
             totals = self._steps(left, right, b.i64(0), initial, height, vectors, vector, unroll)
         else:
-            loop, region = b.for_loop(b.i64(0), b.i64(k), b.i64(unroll), initial)
+            loop, region = b.for_loop(b.i64(0), depth.bound, b.i64(unroll), initial)
             with b.at(region):
                 index, *carried = region.args
                 sums = self._steps(
