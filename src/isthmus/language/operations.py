@@ -346,7 +346,9 @@ def trans(value: Tensor, *dims: Any, sem: Semantics) -> Tensor:
     if not dims:
         if rank < 2:
             raise sem.fail(f"trans needs two dimensions, got shape {list(value.shape)}", code="K203")
-        return permute(value, (*range(rank - 2), rank - 1, rank - 2), sem=sem)
+        order = [axis for axis, _ in enumerate(value.shape)]
+        order[-2:] = order[-1], order[-2]
+        return permute(value, tuple(order), sem=sem)
     return permute(value, *dims, sem=sem)
 
 
