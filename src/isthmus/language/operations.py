@@ -6,6 +6,7 @@ Called outside a kernel, it says so.
 
 from __future__ import annotations
 
+import builtins
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -144,7 +145,7 @@ def _expand_block_pointer(
     for axis, size in enumerate(pointer.block_shape):
         index = Tensor(sem.builder.emit("tile.arange", start=0, end=size), int32, (size,))
         index = sem.binary("+", sem.cast(pointer.offsets[axis], int64), sem.cast(index, int64))
-        for other in range(rank):
+        for other in builtins.range(rank):
             if other < axis:
                 index = sem.expand_dims(index, 0)
             elif other > axis:
@@ -263,7 +264,7 @@ def make_tensor_descriptor(
 def descriptor_load(descriptor: BlockPointer, offsets: Any, *, sem: Semantics) -> Tensor:
     """The block of a descriptor at `offsets`; outside the tensor it is 0."""
     moved = descriptor.moved(tuple(sem.scalar_i32(item) for item in unwrap(offsets)))
-    address, inside = _expand_block_pointer(sem, moved, range(len(moved.block_shape)))
+    address, inside = _expand_block_pointer(sem, moved, builtins.range(len(moved.block_shape)))
     return sem.load(address, inside, None)
 
 
@@ -273,7 +274,7 @@ def descriptor_store(
 ) -> None:
     """Write the block of a descriptor at `offsets`; outside the tensor nothing is written."""
     moved = descriptor.moved(tuple(sem.scalar_i32(item) for item in unwrap(offsets)))
-    address, inside = _expand_block_pointer(sem, moved, range(len(moved.block_shape)))
+    address, inside = _expand_block_pointer(sem, moved, builtins.range(len(moved.block_shape)))
     sem.store(address, value, inside)
 
 
@@ -681,7 +682,7 @@ def _with_index(
     place = _axis(sem, place, len(value.shape))
     size = value.shape[place]
     index = Tensor(sem.builder.emit("tile.arange", start=0, end=size), int32, (size,))
-    for other in range(len(value.shape)):
+    for other in builtins.range(len(value.shape)):
         if other < place:
             index = sem.expand_dims(index, 0)
         elif other > place:
