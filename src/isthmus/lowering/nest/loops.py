@@ -141,6 +141,7 @@ class NestEmitter(Expressions):
     def _parts(self, dimension: int, depth: int) -> list[Part]:
         extent = self.shape[dimension]
         needs_first = any(not r.combine.has_identity for r in self.running.values())
+        needs_first = needs_first or self._is_reversed()  # limits count from the other end
         limits = Limits(self, self.nest, dimension, depth)
         limit = None if needs_first else limits.find()
         builder = self.levels[-1].builder
