@@ -217,38 +217,64 @@ def pack_transposed(
     """to[panel][depth][width] from source[panel side, depth], squares turned in registers."""
 
     def panel(chosen: Source, start: Value | int, width: int, place: Value) -> None:
+        if chosen.outer_limit is not None or chosen.inner_limit is not None:
+            with counted(b, width) as lane:
+                scattered(chosen, start, lane, width, place)
+            return
         offset = 0
         for part in powers_of_two(width, lanes):
-            deep = min(part, 1 << (depth.bit_length() - 1))
-            whole = depth // deep * deep
-            with counted(b, whole, deep) as index:
-                square(chosen, start, offset, part, index, 0, deep, place, width)
-            position = whole
-            for rest in powers_of_two(depth - whole, deep):
-                square(chosen, start, offset, part, position, 0, rest, place, width)
-                position += rest
+            for first, steps, deep in _pieces(depth, part):
+                with counted(b, steps * deep, deep) as index:
+                    square(chosen, start, offset, part, (index, first), deep, place, width)
             offset += part
 
     def square(
-        chosen: Source, start: Value | int, offset: int, part: int, index: Value | int,
-        shift: int, deep: int, place: Value, width: int,
+        chosen: Source, start: Value | int, offset: int, part: int, index: tuple[Value, int],
+        deep: int, place: Value, width: int,
     ) -> None:  # fmt: skip
-        rows = []
-        for lane in range(part):
-            row: Value | int
-            if isinstance(start, int):
-                row = start + offset + lane
-            else:
-                row = b.emit("arith.addi", start, b.i64(offset + lane))
-            rows.append(converted(b, _read(b, chosen, row, index, shift, deep), element))
+        """`part` rows of `deep` elements, turned in registers."""
+        rows = [
+            converted(b, _read(b, chosen, _plus(b, start, offset + lane), *index, deep), element)
+            for lane in range(part)
+        ]
         for step, column in enumerate(_transposed(b, rows, deep)):
-            where = moved(b, place, (index, width), (step * width + offset, 1))
+            where = moved(b, place, (index[0], width), ((index[1] + step) * width + offset, 1))
             b.create("nest.store", column, where)
+
+    def scattered(
+        chosen: Source, start: Value | int, lane: Value, width: int, place: Value
+    ) -> None:
+        """One row, element by element: short code for blocks that are cut off."""
+        row = b.emit("arith.addi", lane, b.i64(start) if isinstance(start, int) else start)
+        for first, steps, deep in _pieces(depth, lanes):
+            with counted(b, steps * deep, deep) as index:
+                value = converted(b, _read(b, chosen, row, index, first, deep), element)
+                column = moved(b, place, (lane, 1), (index, width))
+                for step in range(deep):
+                    one = b.emit("vector.extract", value, lane=step)
+                    b.create("nest.store", one, moved(b, column, ((first + step) * width, 1)))
 
     def body(chosen: Source) -> None:
         _each_panel(b, panels, depth, to, lambda *a: panel(chosen, *a))
 
     _if_all_valid(b, source, panels.size, depth, body)
+
+
+def _pieces(size: int, most: int) -> list[tuple[int, int, int]]:
+    """`size` as runs of powers of two: (first, how many, length)."""
+    whole = min(most, 1 << (size.bit_length() - 1))
+    runs = [(0, size // whole, whole)]
+    first = size // whole * whole
+    for part in powers_of_two(size - first, whole):
+        runs.append((first, 1, part))
+        first += part
+    return runs
+
+
+def _plus(b: Builder, index: Value | int, offset: int) -> Value | int:
+    if isinstance(index, int):
+        return index + offset
+    return b.emit("arith.addi", index, b.i64(offset))
 
 
 def _transposed(b: Builder, rows: Sequence[Value], columns: int) -> list[Value]:
