@@ -228,14 +228,17 @@ class JitFunction:
             for other_low, other_high in ranges[:position]:
                 if low != other_low and low < other_high and other_low < high:
                     disjoint = False
-        classes.append(disjoint)
+        starts = [low for low, _ in ranges]
+        shared = tuple(map(starts.index, starts)) if len(set(starts)) < len(starts) else ()
+        classes.append((disjoint, shared))
         return tuple(classes), ranges
 
     def _load(self, key: tuple[Any, ...], values: list[Any]) -> _Loaded:
         signature: dict[str, str] = {}
         constexprs: dict[str, Any] = {}
         attrs: dict[str, dict[str, Any]] = {}
-        *classes, disjoint = key
+        *classes, (disjoint, shared) = key
+        pointers: list[int] = []
         for name, value, kind, is_constexpr in zip(
             self.arg_names, values, classes, self._is_constexpr, strict=True
         ):
@@ -252,6 +255,10 @@ class JitFunction:
                     facts["divisibility"] = 16
                 if kind[0][0] == "*" and disjoint:
                     facts["noalias"] = True
+                if kind[0][0] == "*":
+                    pointers.append(len(signature) - 1)
+                    if shared and shared[len(pointers) - 1] != len(pointers) - 1:
+                        facts["same_as"] = pointers[shared[len(pointers) - 1]]
                 if facts:
                     attrs[name] = facts
         self._classes_seen += 1
