@@ -1,6 +1,5 @@
 """The operator standard: every operator a record with reference, rules and kernels."""
 
-from isthmus.ops import _pending  # noqa: F401, I001
 from isthmus.ops import (
     attention,
     cross_entropy,

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
-from isthmus.ir.numpy_types import numpy_dtype
 
-from isthmus.core.dtypes import DTYPES
 from isthmus.core.target import TargetDescription
+from isthmus.ir.numpy_types import dtype_of, numpy_dtype
+from isthmus.jit.decorator import JitFunction
 from isthmus.ops.standard import Launch, Operator, Slot, TensorSpec, View
+
+__all__ = ["assert_close", "compiled", "memory_of", "run", "spec_of", "view_of"]
 
 Execute = Callable[[Launch, Mapping[str, Any]], None]
 
 
 def spec_of(array: np.ndarray | None) -> TensorSpec | None:
     return None if array is None else TensorSpec(array.shape, dtype_of(array))
-
-
-def dtype_of(array: np.ndarray) -> Any:
-    for dtype in DTYPES.values():
-        if numpy_dtype(dtype) == array.dtype:
-            return dtype
-    raise TypeError(f"no dtype for {array.dtype}")
 
 
 def memory_of(array: np.ndarray) -> np.ndarray:
@@ -38,6 +34,16 @@ def memory_of(array: np.ndarray) -> np.ndarray:
 def view_of(array: np.ndarray) -> View:
     strides = tuple(step // array.itemsize for step in array.strides)
     return View(array.shape, dtype_of(array), strides)
+
+
+@cache
+def _any_block_size(kernel: JitFunction) -> JitFunction:
+    return JitFunction(kernel.fn, options={"allow_any_block_size": True})
+
+
+def compiled(launch: Launch, bound: Mapping[str, Any]) -> None:
+    """Compile a launch for this machine and run it."""
+    _any_block_size(launch.kernel)[launch.grid](**bound)
 
 
 GUARD = 0xA5
@@ -60,7 +66,7 @@ class Output:
 
 def run(
     op: Operator, arrays: Sequence[np.ndarray | None], attrs: Mapping[str, Any],
-    target: TargetDescription, execute: Execute, plan: Any = None,
+    target: TargetDescription, execute: Execute = compiled, plan: Any = None,
 ) -> list[np.ndarray]:  # fmt: skip
     """The outputs of one application. `plan` replaces the record's plan."""
     strided = op.strided_inputs

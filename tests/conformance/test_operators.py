@@ -1,0 +1,57 @@
+"""Every operator of the standard against its float64 reference, compiled for this machine.
+
+The cases come from tests/support/operator_cases.py: dtypes by profiles (contiguous, transposed,
+stride 0, odd sizes, one element, zero size, NaN and infinities). Outputs lie between guard zones.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from operator_cases import GENERATORS, MADE, NO_KERNEL, cases, dtypes
+from operator_runs import assert_close, run
+
+from isthmus.ops import OPERATORS
+from isthmus.targets import host_target
+
+PLANNED = [
+    (name, dtype)
+    for name, op in OPERATORS.items()
+    if op.plan is not None and name not in MADE
+    for dtype in dtypes(name)
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), PLANNED)
+@pytest.mark.filterwarnings("ignore:invalid value encountered", "ignore:overflow encountered")
+def test_operator(name, dtype):
+    op, target = OPERATORS[name], host_target()
+    for case in cases(name, dtype):
+        expected = op.reference(case.inputs, case.attrs)
+        actual = run(op, case.inputs, case.attrs, target)
+        for index, (got, wanted) in enumerate(zip(actual, expected, strict=True)):
+            assert_close(op, got, wanted, dtype, f"{name} {dtype} {case.name} output {index}")
+
+
+def test_every_operator_has_a_kernel_and_cases():
+    missing = [
+        name
+        for name, op in OPERATORS.items()
+        if name not in (*NO_KERNEL, *MADE)
+        and not (op.is_pointwise or (op.plan is not None and name in GENERATORS))
+    ]
+    assert not missing
+
+
+@pytest.mark.parametrize("name", ["sum", "layer_norm_backward", "embedding_backward", "matmul"])
+def test_sums_do_not_depend_on_the_number_of_cores(name):
+    import dataclasses
+
+    op, target = OPERATORS[name], host_target()
+    case = cases(name, "f32")[0]
+    one, many = (
+        run(op, case.inputs, case.attrs, dataclasses.replace(target, cores=cores))
+        for cores in (1, 16)
+    )
+    for first, second in zip(one, many, strict=True):
+        np.testing.assert_array_equal(first, second)
