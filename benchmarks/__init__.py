@@ -1,0 +1,1 @@
+"""Speed against named peers: ratios of medians, contestants in alternating processes."""
