@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from isthmus.core.target import TargetDescription
+from isthmus.core.target import CacheDescription, TargetDescription
 from isthmus.ir.builder import Builder
 from isthmus.ir.core import Function, Value
 from isthmus.ir.types import (
@@ -31,6 +31,7 @@ from isthmus.lowering.nest.dot import (
     emit_dot,
     emit_dot_cache_reset,
 )
+from isthmus.targets import host_target
 
 NUMPY = {
     F16: np.dtype(np.float16),
@@ -182,8 +183,6 @@ def test_other_types(element, result, limited, layouts, native, target):
 @pytest.mark.parametrize("shape", [(13, 40, 24), (50, 7, 3), (5, 100, 300), (33, 65, 17)], ids=str)
 @pytest.mark.parametrize("layouts", ["nn", "nt", "tn", "tt"])
 def test_sizes_that_are_no_powers_of_two(shape, layouts, native):
-    from isthmus.targets import host_target
-
     for limited in (False, True):
         check(Case(*shape, layouts=layouts, limited=limited), host_target(), native)
 
@@ -192,6 +191,24 @@ def test_sizes_that_are_no_powers_of_two(shape, layouts, native):
 @pytest.mark.parametrize("limited", [False, True])
 def test_kept_panels(layouts, limited, native, target):
     check(Case(32, 64, 300, layouts=layouts, limited=limited, cacheable=True), target, native, 3)
+
+
+@pytest.mark.parametrize("cache_bytes", [64, 300_000])
+def test_kept_panels_are_replaced_in_turn(cache_bytes, native):
+    """With room for one block or a few, each program finds or repacks what it needs."""
+    target = replace(host_target(), caches=(CacheDescription(1, cache_bytes),))
+    check(Case(32, 64, 1100, cacheable=True), target, native, 5)
+
+
+def test_kept_panels_are_forgotten_between_calls(native):
+    case = Case(32, 32, 32, cacheable=True)
+    fn, scratch_bytes = product_kernel(case, host_target())
+    code = native(fn, host_target())
+    a, b, c = (np.ones((32, 32), np.float32) for _ in range(3))
+    for factor in (1.0, 5.0):
+        a[:], c[:] = factor, 0
+        code("product", [a, b, c, 32, 32, 32, 32, 1, 32, 1], scratch_bytes=scratch_bytes)
+        assert (c == 32 * factor).all()
 
 
 def test_without_accumulation(native, target):
