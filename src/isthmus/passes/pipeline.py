@@ -7,12 +7,17 @@ from collections.abc import Callable, Sequence
 from isthmus.ir.core import Function
 from isthmus.passes.cse import share_common_subexpressions
 from isthmus.passes.dce import remove_dead_code
+from isthmus.passes.short_loops import inline_short_loops
 
 __all__ = ["PASSES", "run"]
 
 Pass = Callable[[Function], None]
 
-PASSES: tuple[Pass, ...] = (share_common_subexpressions, remove_dead_code)
+PASSES: tuple[Pass, ...] = (
+    inline_short_loops,
+    share_common_subexpressions,
+    remove_dead_code,
+)
 
 
 def run(function: Function, passes: Sequence[Pass] = PASSES) -> None:
