@@ -1,0 +1,332 @@
+"""`isthmus.capture`: the whole training step of a PyTorch model as a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from isthmus.core.dtypes import dtype_named
+from isthmus.core.errors import CaptureError
+from isthmus.ops.standard import TensorSpec
+from isthmus.program.capture.check import check_program
+from isthmus.program.capture.convert import Converter, tensor_spec
+from isthmus.program.capture.initialisers import initialiser_of
+from isthmus.program.capture.trace import (
+    Batch,
+    ModelTrace,
+    OptimizerTrace,
+    flat_state,
+    trace_model,
+    trace_optimizer,
+)
+from isthmus.program.graph import Graph, GraphInput, Value
+from isthmus.program.canonicalise import canonicalise
+from isthmus.program.program import Program
+run_once = None
+
+__all__ = ["capture"]
+
+F32, I64 = dtype_named("f32"), dtype_named("i64")
+Loss = Callable[[nn.Module, Batch], torch.Tensor]
+
+
+def capture(
+    model: nn.Module,
+    loss: Loss,
+    optimizer: torch.optim.Optimizer,
+    example_batch: Batch,
+    *,
+    forward: Loss | None = None,
+    clip_norm: float | None = None,
+    initialisers: Mapping[str, Mapping[str, Any]] | None = None,
+    name: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    check: bool = True,
+) -> Program:
+    """Capture forward, loss, backward, clipping and optimizer as a program.
+
+    loss(model, batch): the loss, one number; a mean over rows for weighted accumulation.
+    example_batch: tensors by name; their shapes and dtypes become the program's.
+    forward(model, batch): the model's output, for a "forward" graph (generation, prediction).
+    clip_norm: largest norm of all gradients together, as torch.nn.utils.clip_grad_norm_.
+    initialisers: patterns of parameter names -> initialiser, where it is not recorded.
+
+    The model and the optimizer are left as they were.
+    Raises: CaptureError for what cannot be captured, or when one step of the program differs
+        from one step of PyTorch.
+    """
+    for key, tensor in example_batch.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise CaptureError(
+                f"batch entry {key!r} is {type(tensor).__name__}; it must be a tensor"
+            )
+    pieces = _Pieces(model, loss, optimizer, example_batch, clip_norm, dict(initialisers or {}))
+    graphs = {
+        "train": pieces.train_graph(),
+        "gradient": pieces.gradient_graph(),
+        "apply": pieces.apply_graph(),
+        "evaluate": pieces.evaluate_graph(loss, "loss"),
+    }
+    if forward is not None:
+        graphs["forward"] = pieces.evaluate_graph(forward, "output")
+    for graph in graphs.values():
+        canonicalise(graph)
+    program = Program(
+        name or type(model).__name__, graphs, pieces.stored_weights(), dict(metadata or {})
+    )
+    program.metadata.setdefault("parameters", sum(p.numel() for p in model.parameters()))
+    if check:
+        check_program(
+            program, model, loss, optimizer, example_batch, clip_norm=clip_norm,
+            streams=pieces.streams, states=pieces.state_arrays(), run=run_once,
+        )  # fmt: skip
+    return program
+
+
+class _Pieces:
+    """The traces of a model and its optimizer, and the graphs made of them."""
+
+    def __init__(
+        self, model: nn.Module, loss: Loss, optimizer: torch.optim.Optimizer, batch: Batch,
+        clip_norm: float | None, given: dict[str, Mapping[str, Any]],
+    ) -> None:  # fmt: skip
+        self.model, self.batch, self.clip_norm, self.given = model, batch, clip_norm, given
+        self.parameters, self.buffers = flat_state(model)
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        self.step_trace = trace_model(model, loss, batch, gradients=True, training=True)
+        self.optimizer: OptimizerTrace = trace_optimizer(optimizer, trained)
+        self.streams: list[int] = []
+        self.constants: dict[str, torch.Tensor] = {}
+
+    # States and their first values
+
+    def state_arrays(self) -> dict[str, np.ndarray]:
+        """Every state with its present value."""
+        states = {
+            **{f"model.{n}": t for n, t in self.parameters.items()},
+            **{f"model.{n}": t for n, t in self.buffers.items()},
+            **{f"optimizer.{n}": t for n, t in self.optimizer.state.items()},
+            **{f"gradient.{n}": torch.zeros_like(t) for n, t in self.parameters.items()},
+            **self.constants,
+        }
+        arrays = {name: _array(tensor) for name, tensor in states.items()}
+        arrays["optimizer.step"] = np.array(self.optimizer.step_count, np.float32)
+        arrays["gradient.weight"] = np.array(0.0, np.float32)
+        return arrays
+
+    def initialiser(self, name: str, tensor: torch.Tensor) -> dict[str, Any]:
+        return initialiser_of(name, tensor, self.given)
+
+    def stored_weights(self) -> dict[str, np.ndarray]:
+        """Values that no initialiser makes."""
+        everything = {**self.parameters, **self.buffers}
+        stored = {
+            f"model.{name}": _array(tensor)
+            for name, tensor in everything.items()
+            if self.initialiser(name, tensor)["kind"] == "stored"
+        }
+        for name, tensor in self.optimizer.state.items():
+            if initialiser_of(name, tensor, {})["kind"] == "stored":
+                stored[f"optimizer.{name}"] = _array(tensor)
+        stored.update({name: _array(tensor) for name, tensor in self.constants.items()})
+        return stored
+
+    # Graph building
+
+    def _state(
+        self, graph: Graph, name: str, spec: TensorSpec, role: str, initializer: dict[str, Any]
+    ) -> Value:
+        if name not in graph.inputs:
+            value = Value(name, spec)
+            graph.inputs[name] = GraphInput(name, "state", value, role, initializer)
+        return graph.inputs[name].value
+
+    def _start(self, name: str) -> tuple[Graph, Converter]:
+        graph = Graph(name)
+
+        def constant(_target: str, tensor: torch.Tensor) -> Value:
+            key = f"constant.{len(self.constants)}"
+            for known, other in self.constants.items():
+                if other is tensor or (other.shape == tensor.shape and other.dtype == tensor.dtype
+                                       and torch.equal(other, tensor)):  # fmt: skip
+                    key = known
+            self.constants[key] = tensor
+            return self._state(graph, key, tensor_spec(tensor), "buffer", {"kind": "stored"})
+
+        converter = Converter(graph, constant)
+        converter.key = Value("key", TensorSpec((2,), I64))
+        return graph, converter
+
+    def _parameters(self, graph: Graph) -> list[Value]:
+        return [
+            self._state(graph, f"model.{name}", tensor_spec(tensor), "parameter",
+                        self.initialiser(name, tensor))
+            for name, tensor in self.parameters.items()
+        ]  # fmt: skip
+
+    def _buffers(self, graph: Graph) -> list[Value]:
+        return [
+            self._state(graph, f"model.{name}", tensor_spec(tensor), "buffer",
+                        self.initialiser(name, tensor))
+            for name, tensor in self.buffers.items()
+        ]  # fmt: skip
+
+    def _batch(self, graph: Graph) -> list[Value]:
+        for name, tensor in self.batch.items():
+            value = Value(f"batch.{name}", tensor_spec(tensor))
+            graph.inputs[name] = GraphInput(name, "batch", value)
+        return [graph.inputs[name].value for name in self.batch]
+
+    def _finish(self, graph: Graph, converter: Converter) -> Graph:
+        used = {value for node in graph.nodes for value in node.inputs}
+        if converter.key in used:
+            assert converter.key is not None, "a converter has a key"
+            graph.inputs["key"] = GraphInput("key", "key", converter.key)
+        return graph
+
+    def _model(
+        self, graph: Graph, converter: Converter, traced: ModelTrace
+    ) -> tuple[Value, list[Value], list[Value]]:
+        parameters, buffers = self._parameters(graph), self._buffers(graph)
+        results = traced.append(converter, parameters, buffers, self._batch(graph))
+        return results
+
+    def _update_buffers(self, graph: Graph, new: list[Value]) -> None:
+        for name, value in zip(self.buffers, new, strict=True):
+            if graph.inputs[f"model.{name}"].value is not value:
+                graph.updates[f"model.{name}"] = value
+
+    def _optimize(
+        self, graph: Graph, converter: Converter, gradients: list[Value]
+    ) -> None:
+        """Clipping and the optimizer's update, with the gradients' norm as an output."""
+        parameters = self._parameters(graph)
+        trace = self.optimizer
+        state = {
+            name: self._state(graph, f"optimizer.{name}", tensor_spec(tensor), "optimizer",
+                              initialiser_of(name, tensor, {}))
+            for name, tensor in trace.state.items()
+        }  # fmt: skip
+        step = None
+        if trace.has_step:
+            step = self._state(
+                graph, "optimizer.step", TensorSpec((), F32), "optimizer",
+                {"kind": "constant", "value": trace.step_count},
+            )  # fmt: skip
+        rate = Value("learning_rate", TensorSpec((), F32))
+        graph.inputs["learning_rate"] = GraphInput("learning_rate", "scalar", rate)
+        converter.source = ""
+        norm = converter.emit_all("global_norm", gradients)[0]
+        graph.outputs["gradient_norm"] = norm
+        first = len(graph.nodes)
+        new_parameters, new_state, new_step = trace.append(
+            converter, parameters, gradients, state, step, rate
+        )
+        if self.clip_norm is not None:
+            self._clip(graph, converter, norm, first)
+        for name, value in zip(self.parameters, new_parameters, strict=True):
+            graph.updates[f"model.{name}"] = value
+        for name, value in new_state.items():
+            graph.updates[f"optimizer.{name}"] = value
+        if new_step is not None:
+            graph.updates["optimizer.step"] = new_step
+
+    def _clip(self, graph: Graph, converter: Converter, norm: Value, first: int) -> None:
+        """Give the optimizer operators the factor that brings the norm below the limit."""
+        tail = graph.nodes[first:]
+        del graph.nodes[first:]
+        epsilon = converter.constant(1e-6, F32)
+        limit = converter.constant(float(self.clip_norm or 0.0), F32)
+        ratio = converter.emit("div", limit, converter.emit("add", norm, epsilon))
+        scale = converter.emit("clamp", ratio, low=None, high=1.0)
+        for node in tail:
+            if node.op == "adamw":
+                node.inputs = [*node.inputs[:6], scale]
+            elif node.op == "sgd":
+                node.inputs = [*(list(node.inputs) + [None] * 5)[:5], scale]
+        graph.nodes += tail
+
+    # Graphs
+
+    def train_graph(self) -> Graph:
+        """One whole step."""
+        graph, converter = self._start("train")
+        loss, gradients, buffers = self._model(graph, converter, self.step_trace)
+        graph.outputs["loss"] = loss
+        self.streams = list(converter.dropouts)
+        self._optimize(graph, converter, gradients)
+        self._update_buffers(graph, buffers)
+        return self._finish(graph, converter)
+
+    def _weight(self, converter: Converter, loss: Value) -> Value:
+        """How many rows the mean loss counts; 1 where the loss is not a mean of rows."""
+        producer = loss.producer
+        while producer is not None and producer.op in ("reshape", "copy"):
+            producer = producer.inputs[0].producer if producer.inputs[0] is not None else None
+        if producer is not None and producer.op == "cross_entropy" and producer.attrs["reduction"] == "mean":
+            return converter.cast(producer.outputs[2], F32)
+        return converter.constant(1.0, F32)
+
+    def gradient_graph(self) -> Graph:
+        """A micro-batch: gradients, weighted by what the loss counts, are added up."""
+        graph, converter = self._start("gradient")
+        loss, gradients, buffers = self._model(graph, converter, self.step_trace)
+        weight = self._weight(converter, loss)
+        counted = converter.emit("gt", weight, converter.constant(0.0, F32))
+        graph.outputs["loss"] = loss
+        graph.outputs["weight"] = weight
+        for (name, tensor), gradient in zip(self.parameters.items(), gradients, strict=True):
+            total = self._state(graph, f"gradient.{name}", tensor_spec(tensor), "gradient",
+                                {"kind": "zeros"})  # fmt: skip
+            factor = converter.cast(weight, gradient.spec.dtype)
+            share = converter.emit("mul", gradient, factor)
+            share = converter.emit("where", counted, share, converter.constant(0, share.spec.dtype))
+            graph.updates[f"gradient.{name}"] = converter.emit("add", total, share)
+        total = self._state(graph, "gradient.weight", TensorSpec((), F32), "gradient",
+                            {"kind": "zeros"})  # fmt: skip
+        graph.updates["gradient.weight"] = converter.emit("add", total, weight)
+        self._update_buffers(graph, buffers)
+        return self._finish(graph, converter)
+
+    def apply_graph(self) -> Graph:
+        """The update from gradients that were added up, which are cleared."""
+        graph, converter = self._start("apply")
+        total = self._state(graph, "gradient.weight", TensorSpec((), F32), "gradient",
+                            {"kind": "zeros"})  # fmt: skip
+        gradients = []
+        for name, tensor in self.parameters.items():
+            spec = tensor_spec(tensor)
+            summed = self._state(graph, f"gradient.{name}", spec, "gradient", {"kind": "zeros"})
+            gradients.append(
+                converter.emit("div", summed, converter.cast(total, spec.dtype))
+            )
+            graph.updates[f"gradient.{name}"] = converter.constant(0, spec.dtype, spec.shape)
+        graph.updates["gradient.weight"] = converter.constant(0, F32)
+        self._optimize(graph, converter, gradients)
+        return self._finish(graph, converter)
+
+    def evaluate_graph(self, function: Loss, output: str) -> Graph:
+        """A function of the model without training: its result is the output."""
+        traced = trace_model(self.model, function, self.batch, gradients=False, training=False)
+        graph, converter = self._start("evaluate" if output == "loss" else "forward")
+        result, _, _ = self._model(graph, converter, traced)
+        if output == "loss":
+            result = converter.reshape(result, ())
+            graph.outputs["weight"] = self._weight(converter, result)
+        graph.outputs[output] = result
+        used = {value for node in graph.nodes for value in node.inputs} | set(graph.outputs.values())
+        for name in [n for n, e in graph.inputs.items() if e.kind == "batch" and e.value not in used]:
+            del graph.inputs[name]
+        return self._finish(graph, converter)
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    if tensor.dtype == torch.bfloat16:
+        import ml_dtypes
+
+        return tensor.detach().view(torch.int16).numpy().view(ml_dtypes.bfloat16).copy()
+    return tensor.detach().numpy().copy()
