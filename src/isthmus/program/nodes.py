@@ -5,6 +5,8 @@ Nodes are operators of the standard, or one of two kinds that fusion makes:
     pointwise_group   attrs: group. Inputs broadcast to the shape of the outputs.
     matmul_epilogue   attrs: group, access, shape. Inputs a, b, bias (or None), then what the
                       epilogue reads; `shape` is that of the product. Group input 0 is the product.
+
+and one that storage makes: `fill`, without inputs, with the attribute value.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from isthmus.ops.fused import (
     plan_pointwise,
 )
 from isthmus.ops.matmul import matmul_plan
-from isthmus.ops.standard import Cost, Plan, Slot, View, operator
+from isthmus.ops.shaping import fill_launch
+from isthmus.ops.standard import Cost, Plan, Slot, TensorSpec, View, operator
 from isthmus.program.graph import Node
 
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ def is_view(node: Node) -> bool:
 
 
 def is_pointwise(node: Node) -> bool:
-    return node.op not in FUSED and operator(node.op).is_pointwise
+    return node.op not in FUSED and node.op != "fill" and operator(node.op).is_pointwise
 
 
 def strided_inputs(node: Node) -> Sequence[int]:
@@ -75,6 +78,10 @@ def plan_node(
         return plan_group(node.attrs["group"], _present(inputs), outputs, target)
     if node.op == "matmul_epilogue":
         return _plan_epilogue(node, inputs, outputs, target)
+    if node.op == "fill":
+        out = outputs[0]
+        launch = fill_launch(Slot("output", 0), out, node.attrs["value"], target)
+        return Plan((launch,) if out.size else ())
     record = operator(node.op)
     if record.is_pointwise:
         return plan_pointwise(node.op, _present(inputs), outputs, node.attrs, target)
@@ -106,17 +113,17 @@ def _plan_epilogue(
     return matmul_plan(a, b, bias, product, target, epilogue=epilogue, extra=extra)
 
 
-def cost_of_node(node: Node) -> Cost:
+def cost_of_node(
+    node: Node, inputs: Sequence[TensorSpec | None], outputs: Sequence[TensorSpec]
+) -> Cost:
     """Arithmetic and memory traffic of one node."""
-    inputs = [None if value is None else value.spec for value in node.inputs]
-    outputs = [value.spec for value in node.outputs]
+    moved = sum(spec.size_bytes for spec in (*inputs, *outputs) if spec is not None)
+    if node.op == "fill":
+        return Cost(0, moved)
     if node.op == "pointwise_group":
         return group_cost(node.attrs["group"], [spec for spec in inputs if spec], outputs)
     if node.op == "matmul_epilogue":
-        group: Group = node.attrs["group"]
         product = operator("matmul").cost(inputs[:3], outputs[:1], {})
-        rest = group_cost(group, [outputs[0], *(spec for spec in inputs[3:] if spec)], outputs)
-        moved = sum(spec.size_bytes for spec in (*inputs, *outputs) if spec is not None)
-        return Cost(product.flops + rest.flops, moved)
+        given = [outputs[0], *(spec for spec in inputs[3:] if spec)]
+        return Cost(product.flops + group_cost(node.attrs["group"], given, outputs).flops, moved)
     return operator(node.op).cost(inputs, outputs, node.attrs)
-
