@@ -294,7 +294,7 @@ def _walk(
     block_rows = fit(rows, ACROSS if across else max(1, wanted // block_columns), 1)
     outer = 1
     if block_rows >= rows and block_columns >= columns:
-        outer = max(1, wanted // (block_rows * block_columns))
+        outer = max(1, min(wanted // (rows * columns), math.prod(sizes[:-2])))
     return _Walk(tuple(sizes), strides, (block_rows, block_columns), outer)
 
 
