@@ -26,7 +26,7 @@ from isthmus.program.capture.trace import (
 from isthmus.program.graph import Graph, GraphInput, Value
 from isthmus.program.canonicalise import canonicalise
 from isthmus.program.program import Program
-run_once = None
+from isthmus.program.session import run_once
 
 __all__ = ["capture"]
 

@@ -13,18 +13,37 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from isthmus.core.errors import CaptureError
 from isthmus.program.capture import aten as _rules
 from isthmus.program.capture.convert import Converter
 from isthmus.program.capture.torch_private import trace, trace_functional
-from isthmus.program.graph import Graph, Value
+from isthmus.program.graph import Value
 
-__all__ = ["Batch", "ModelTrace", "OptimizerTrace", "flat_state", "trace_model", "trace_optimizer"]
+__all__ = [
+    "Batch", "ModelTrace", "OptimizerTrace", "WholeDropout", "flat_state", "trace_model",
+    "trace_optimizer",
+]  # fmt: skip
 
 Batch = Mapping[str, torch.Tensor]
 Loss = Callable[[nn.Module, Batch], torch.Tensor]
 _ = _rules  # importing the rules fills their table
+
+
+class WholeDropout(TorchFunctionMode):
+    """Dropout as the one operator `native_dropout`, which the CPU otherwise takes apart."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = dict(kwargs or {})
+        if getattr(func, "__name__", "") == "dropout":
+            given = dict(zip(("input", "p", "training"), args, strict=False))
+            given.update({"training" if k == "train" else k: v for k, v in named.items()})
+            x, p = given["input"], float(given.get("p", 0.5))
+            if not given.get("training", True) or p == 0.0:
+                return x
+            return torch.ops.aten.native_dropout(x, p, True)[0]
+        return func(*args, **named)
 
 
 class _Wrapped(nn.Module):
@@ -103,7 +122,7 @@ def trace_model(
             **{f"model.{n}": x for n, x in zip(parameters, leaves, strict=True)},
             **{f"model.{n}": x for n, x in zip(buffers, copies, strict=True)},
         }
-        with torch.set_grad_enabled(gradients):
+        with torch.set_grad_enabled(gradients), WholeDropout():
             given = dict(zip(names, data, strict=True))
             result = torch.func.functional_call(wrapped, state, (given,))
         if not isinstance(result, torch.Tensor):
@@ -280,5 +299,3 @@ def _initial_state(
         for name, tensor in copies.items()
     }
 
-
-_GRAPH = Graph
