@@ -237,6 +237,11 @@ class Executable:
 
     # Running
 
+    @property
+    def batch_names(self) -> Any:
+        """The batch entries that a step reads."""
+        return self._batch.keys()
+
     def step(
         self, batch: Mapping[str, np.ndarray] | None = None,
         scalars: Mapping[str, float] | None = None, key: tuple[int, int] = (0, 0),
