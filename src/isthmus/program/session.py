@@ -1,161 +1,177 @@
-"""A program in use: its graphs over shared states, compiled when first run.
-
-    session = Session(program)
-    session.initialise(seed=0)
-    outputs = session.run("train", {"tokens": .., "targets": ..}, {"learning_rate": 3e-4}, (0, 1))
-"""
+"""A program ready to run: its graphs compiled when first used, over shared states."""
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from isthmus.core.dtypes import DTYPES
-from isthmus.core.errors import ProgramError
+from isthmus.core.dtypes import dtype_named
+from isthmus.core.errors import CheckpointError, ProgramError
 from isthmus.ops.standard import TensorSpec, operator
 from isthmus.program.executor import Executable, open_cpu
 from isthmus.program.graph import Graph, GraphInput, Node, Value
 from isthmus.program.program import Program
-from isthmus.program.state import States, check_array
+from isthmus.program.state import States
 
-__all__ = ["Session"]
+__all__ = ["Session", "initial_graph", "run_once"]
 
-#: The step number under which initial values are drawn: no training step reaches it.
-_INITIAL_STEP = 0xFFFFFFFF
+Progress = Callable[[int, int], None]
 
 
 class Session:
-    """Runs the graphs of a program on the CPU.
+    """Runs the graphs of `program` on one device.
 
     threads: threads per launch (default: the setting, or the cores at hand).
-    progress: called with (graph, finished, all) while kernels are compiled.
+    progress: called with (finished, all) while kernels are compiled.
     """
 
     def __init__(
-        self, program: Program, *, threads: int | None = None, device: Any = None,
-        progress: Callable[[str, int, int], None] | None = None,
+        self, program: Program, device: Any = None, *, threads: int | None = None,
+        progress: Progress | None = None,
     ) -> None:  # fmt: skip
         self.program = program
         self.device = device if device is not None else open_cpu(threads)
         self.states = States(self.device)
-        self.progress = progress
-        self._entries = program.states()
+        self._progress = progress
         self._executables: dict[str, Executable] = {}
-        for name, entry in self._entries.items():
-            self.states.buffer(name, entry.value.spec)
 
     def has_graph(self, graph: str) -> bool:
         return graph in self.program.graphs
 
     def prepare(self, graph: str) -> Executable:
-        """The graph compiled and ready to run. Raises ProgramError where there is none."""
-        found = self._executables.get(graph)
-        if found is None:
-            report = self.progress
-            found = Executable(
-                self.program.graph(graph), self.device, self.states,
-                progress=None if report is None else lambda done, all_: report(graph, done, all_),
-            )  # fmt: skip
-            self._executables[graph] = found
-        return found
+        """The compiled graph, compiling it when it is first used.
+
+        Raises: ProgramError when the program has no such graph.
+        """
+        if graph not in self._executables:
+            self._executables[graph] = Executable(
+                self.program.graph(graph), self.device, self.states, progress=self._progress
+            )
+        return self._executables[graph]
 
     def run(
         self, graph: str, batch: Mapping[str, np.ndarray] | None = None,
         scalars: Mapping[str, float] | None = None, key: tuple[int, int] = (0, 0),
     ) -> dict[str, np.ndarray]:  # fmt: skip
-        """Run one graph once; batch entries that this graph does not read are left out.
+        """Run one graph once; gives its outputs.
 
-        key: (seed, step) for what is drawn at random.
+        key: (seed, step), what random numbers depend on.
+        Raises: ShapeError, DTypeError or ProgramError naming the input that does not fit.
         """
-        executable = self._executables.get(graph) or self.prepare(graph)
-        wanted = executable.batch_names
-        given = batch or {}
-        if given.keys() != wanted:
-            used = self._batch_names()
-            given = {name: a for name, a in given.items() if name in wanted or name not in used}
-        return executable.step(given, scalars, key)
-
-    def _batch_names(self) -> set[str]:
-        """Batch entries of any graph."""
-        return {
-            entry.name
-            for graph in self.program.graphs.values()
-            for entry in graph.inputs.values()
-            if entry.kind == "batch"
-        }
+        return self.prepare(graph).step(batch, scalars, key)
 
     def batch_spec(self, graph: str) -> dict[str, tuple[int, ...]]:
-        """Shapes of the batch entries of a graph."""
+        """Shape of each batch entry of a graph."""
         return {
-            name: entry.value.spec.shape
-            for name, entry in self.program.graph(graph).inputs.items()
+            entry.name: entry.value.spec.shape
+            for entry in self.program.graph(graph).inputs.values()
             if entry.kind == "batch"
         }
 
     def flops(self, graph: str) -> int:
-        """Arithmetic of one run."""
+        """Floating-point operations of one run."""
         return self.prepare(graph).report().flops
 
     # States
 
     def initialise(self, seed: int = 0) -> None:
-        """Fill all states by their initialisers; the same bits on every device.
+        """Fill all states: by their initialisers, or from the program's stored weights.
 
-        Raises: ProgramError where stored weights are missing.
+        The same seed gives the same bits on every device.
         """
-        graph = Graph("initialise")
-        key = Value("key", TensorSpec((2,), DTYPES["i64"]))
-        graph.inputs["key"] = GraphInput("key", "key", key)
-        for name, entry in self._entries.items():
-            self._initialise_one(graph, key, name, entry)
+        for name, entry in self.program.states().items():
+            self.states.buffer(name, entry.value.spec)
+            if (entry.initializer or {}).get("kind") == "stored":
+                if name not in self.program.weights:
+                    raise ProgramError(
+                        f"state {name!r} has neither an initialiser nor stored weights",
+                        hint="keep the .safetensors file beside the program",
+                    )
+                self.states[name][...] = self.program.weights[name]
+        graph = initial_graph(self.program)
         if graph.nodes:
-            Executable(graph, self.device, self.states).step(key=(seed, _INITIAL_STEP))
-
-    def _initialise_one(self, graph: Graph, key: Value, name: str, entry: GraphInput) -> None:
-        made = entry.initializer or {"kind": "zeros"}
-        kind, spec = made["kind"], entry.value.spec
-        if kind in ("zeros", "ones", "constant"):
-            numbers = {"zeros": 0.0, "ones": 1.0}
-            self.states[name][...] = numbers[kind] if kind in numbers else made["value"]
-        elif kind == "stored":
-            if name not in self.program.weights:
-                raise ProgramError(
-                    f"program {self.program.name!r} has no stored weights for state {name!r}",
-                    hint="the .safetensors file beside the program holds them",
-                )
-            stored = self.program.weights[name]
-            check_array(f"stored weight {name!r}", stored, spec)
-            self.states[name][...] = stored
-        elif kind in ("normal", "uniform"):
-            self._draw(graph, key, entry, made)
-        else:
-            raise ProgramError(f"state {name!r} has an unknown initialiser {kind!r}")
-
-    @staticmethod
-    def _draw(graph: Graph, key: Value, entry: GraphInput, made: Mapping[str, Any]) -> None:
-        """Add the node that fills one state with random numbers of a stream of its own."""
-        name, spec = entry.name, entry.value.spec
-        names = ("mean", "std") if made["kind"] == "normal" else ("low", "high")
-        attrs = {
-            "shape": spec.shape, "dtype": spec.dtype.name,
-            "stream": zlib.crc32(name.encode()) & 0x7FFFFFFF,
-            **{key_: made[key_] for key_ in names if key_ in made},
-        }  # fmt: skip
-        record = operator(made["kind"])
-        full = {**record.attrs, **attrs}
-        node = Node(made["kind"], [key], [], full)
-        node.outputs.append(Value(f"{name}.new", spec, node))
-        graph.nodes.append(node)
-        graph.inputs[name] = GraphInput(name, "state", Value(name, spec), entry.role)
-        graph.updates[name] = node.outputs[0]
+            Executable(graph, self.device, self.states).step(key=(seed, 0))
 
     def state_dict(self) -> dict[str, np.ndarray]:
-        """All states as arrays over their buffers, without a copy."""
+        """All states as arrays over their buffers."""
         return self.states.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, np.ndarray]) -> None:
-        """Overwrite all states. Raises ProgramError, ShapeError or DTypeError."""
-        self.states.load_state_dict(state)
+    def load_state_dict(
+        self, content: Mapping[str, np.ndarray], graph: str | None = None
+    ) -> None:
+        """Overwrite states; with `graph`, only those that it reads.
+
+        Raises: CheckpointError when a state is missing, unknown, or of another shape or dtype.
+        """
+        known = self.program.states()
+        if graph is None:
+            wanted = [name for name in known if name in self.states or name in content]
+            unknown = [name for name in content if name not in known]
+            if unknown:
+                raise CheckpointError(
+                    f"the checkpoint has {len(unknown)} states that the program has not, "
+                    f"such as {unknown[0]!r}",
+                    hint="use the program that the checkpoint was made with",
+                )
+        else:
+            entries = self.program.graph(graph).inputs.values()
+            wanted = [entry.name for entry in entries if entry.kind == "state"]
+        for name in wanted:
+            if name not in content:
+                raise CheckpointError(f"the checkpoint lacks the state {name!r}")
+            self.states.buffer(name, known[name].value.spec)
+        for name in wanted:
+            target, given = self.states[name], content[name]
+            if given.shape != target.shape or given.dtype != target.dtype:
+                raise CheckpointError(
+                    f"state {name!r} is {given.dtype}{list(given.shape)} in the checkpoint, "
+                    f"{known[name].value.spec} in the program"
+                )
+        for name in wanted:
+            self.states[name][...] = content[name]
+
+
+def initial_graph(program: Program) -> Graph:
+    """A graph whose updates are the first values of all states that an initialiser makes.
+
+    Each state draws from a stream of its own, numbered by its place among the states.
+    """
+    graph = Graph("initialise")
+    key = Value("key", TensorSpec((2,), dtype_named("i64")))
+    graph.inputs["key"] = GraphInput("key", "key", key)
+    for stream, (name, entry) in enumerate(program.states().items()):
+        made = dict(entry.initializer or {"kind": "zeros"})
+        kind = made.pop("kind")
+        if kind == "stored":
+            continue
+        spec = entry.value.spec
+        common = {"shape": spec.shape, "dtype": spec.dtype.name}
+        if kind in ("normal", "uniform"):
+            op, inputs = kind, [key]
+            attrs = {**common, **made, "stream": stream}
+        else:
+            op, inputs = "constant", []
+            value = {"zeros": 0.0, "ones": 1.0}.get(kind, made.get("value", 0.0))
+            attrs = {**common, "value": value if spec.dtype.is_float else int(value)}
+        full = {**dict(operator(op).attrs), **attrs}
+        node = Node(op, list(inputs), [], full)
+        node.outputs = [Value(f"first.{name}", spec, node)]
+        graph.nodes.append(node)
+        graph.inputs[name] = GraphInput(name, "state", Value(f"state.{name}", spec), entry.role)
+        graph.updates[name] = node.outputs[0]
+    return graph
+
+
+def run_once(
+    program: Program, states: Mapping[str, np.ndarray], batch: Mapping[str, np.ndarray],
+    scalars: Mapping[str, float], key: tuple[int, int], graph: str = "train",
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:  # fmt: skip
+    """(outputs, states after) of one run of a graph from given states."""
+    session = Session(program)
+    session.load_state_dict(
+        {name: array for name, array in states.items() if name in program.states()}
+    )
+    outputs = session.run(graph, batch, scalars, key)
+    return outputs, {name: array.copy() for name, array in session.state_dict().items()}
