@@ -119,6 +119,7 @@ class Trainer:
     out: folder of `checkpoint.safetensors` and `metrics.jsonl`.
     validation: batches for the "evaluate" graph, always the same ones.
     identity: digests of program and data, kept in the checkpoint and compared on resume.
+    extra: plain data that goes into the checkpoint as it is (where the program and text lie).
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class Trainer:
         *,
         validation: Sequence[Batch] = (),
         identity: dict[str, Any] | None = None,
+        extra: dict[str, Any] | None = None,
     ) -> None:
         if config.accumulate > 1 and not session.has_graph("gradient"):
             raise ConfigError(
@@ -142,6 +144,7 @@ class Trainer:
         self.out = out
         self.validation = validation
         self.identity = identity or {}
+        self.extra = extra or {}
         self.step = 0
         self.micro_step = 0
         self.validation_loss = math.nan
@@ -172,6 +175,7 @@ class Trainer:
             "position": self.batches.position(),
             "config": asdict(self.config),
             "identity": self.identity,
+            **self.extra,
         }
         save_checkpoint(self.checkpoint_path, Checkpoint(run, self.session.state_dict()))
         return self.checkpoint_path
