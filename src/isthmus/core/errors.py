@@ -66,7 +66,8 @@ class UserError(IsthmusError):
 class KernelError(UserError):
     """A mistake in kernel source, shown as `file:line:col`, the line, a caret, one hint.
 
-    `code` tells mistakes apart ("K101" and so on): see docs/errors.md.
+    `code` tells mistakes apart ("K101" and so on): see docs/errors.md. `callers` is where the
+    helper kernels that lead to the mistake are called from, the innermost call first.
     """
 
     code = "K000"
@@ -81,6 +82,7 @@ class KernelError(UserError):
     ) -> None:
         super().__init__(message, hint=hint)
         self.location = location
+        self.callers: list[Location] = []
         if code is not None:
             self.code = code
 
@@ -89,6 +91,7 @@ class KernelError(UserError):
         if self.location is not None:
             lines[0] = f"{self.location}: {lines[0]}"
             lines += self.location.excerpt()
+        lines += [f"  in a helper called from {caller}" for caller in self.callers]
         if self.hint is not None:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)

@@ -8,22 +8,210 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 from types import ModuleType
 from typing import Any
 
 from isthmus.core.errors import KernelError
 from isthmus.core.location import Location
+from isthmus.language.types import block_type, dtype, pointer_type
+from isthmus.language.values import constexpr, unwrap
 
-__all__ = ["KernelSource", "Parameter", "source_of"]
+__all__ = ["Helper", "KernelSource", "Parameter", "helper", "source_of"]
+
+_MISSING = inspect.Parameter.empty
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a kernel. `default` is `inspect.Parameter.empty` where there is none."""
+    """One parameter: `default` is `inspect.Parameter.empty` where there is none."""
 
     name: str
     is_constexpr: bool
     default: Any
+    kind: Any = inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+    @property
+    def has_default(self) -> bool:
+        return self.default is not _MISSING
+
+
+class KernelSource:
+    """The Python function `fn` as source: text, syntax tree, parameters, dependencies.
+
+    `text` replaces what `inspect` finds, for functions that were generated; `file` and
+    `first_line` then say where errors point to.
+    Raises: KernelError K100 when the source cannot be had.
+    """
+
+    def __init__(
+        self, fn: Callable[..., Any], text: str | None = None, file: str | None = None
+    ) -> None:
+        self.fn = fn
+        self.name = fn.__name__
+        self.file = file or fn.__code__.co_filename
+        self.first_line = fn.__code__.co_firstlineno
+        self._given = text
+        self._text: str | None = None
+        self._tree: ast.FunctionDef | None = None
+        self._indent = 0
+        self._globals_read: list[tuple[str, ...]] | None = None
+        self._digest: str | None = None
+        self._locations: dict[int, Location] = {}
+        #: Loop node id -> names its body assigns; kept by the front end.
+        self.assigned_names: dict[int, list[str]] = {}
+        self.parameters = tuple(
+            Parameter(one.name, _is_constexpr(one.annotation), unwrap(one.default), one.kind)
+            for one in inspect.signature(fn).parameters.values()
+        )
+
+    def __repr__(self) -> str:
+        return f"<KernelSource {self.name}>"
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        return tuple(parameter.name for parameter in self.parameters)
+
+    @property
+    def constexpr_names(self) -> tuple[str, ...]:
+        return tuple(parameter.name for parameter in self.parameters if parameter.is_constexpr)
+
+    @property
+    def text(self) -> str:
+        """The function's source text, indented as if it stood at the margin."""
+        if self._text is None:
+            if self._given is not None:
+                lines = self._given.splitlines(keepends=True)
+            else:
+                try:
+                    lines, self.first_line = inspect.getsourcelines(self.fn)
+                except (OSError, TypeError):
+                    raise KernelError(
+                        f"the source of kernel {self.name} cannot be read",
+                        hint="define kernels in a file (or a notebook cell), not by exec",
+                        code="K100",
+                    ) from None
+            first = next((line for line in lines if line.strip()), "")
+            self._indent = len(first) - len(first.lstrip())
+            self._text = textwrap.dedent("".join(lines))
+        return self._text
+
+    @property
+    def tree(self) -> ast.FunctionDef:
+        """The syntax tree; line numbers count from the function's first line."""
+        if self._tree is None:
+            found = ast.parse(self.text).body
+            if len(found) != 1 or not isinstance(found[0], ast.FunctionDef):
+                raise KernelError(
+                    f"{self.name} is not a plain function",
+                    hint="a kernel is one `def`: no lambda, no async",
+                    code="K100",
+                )
+            self._tree = found[0]
+        return self._tree
+
+    def location(self, node: ast.AST | None = None) -> Location:
+        """Where `node` stands in its file; the function itself without a node."""
+        known = self._locations.get(id(node))
+        if known is not None:
+            return known
+        if node is not None:
+            self.text  # noqa: B018  (sets the first line and the indent)
+        line = getattr(node, "lineno", 1)
+        column = getattr(node, "col_offset", 0)
+        end = getattr(node, "end_col_offset", None)
+        if end is None or getattr(node, "end_lineno", line) != line:
+            end = column + 1
+        found = Location(
+            self.file,
+            self.first_line + line - 1,
+            column + self._indent + 1,
+            end + self._indent + 1,
+        )
+        if node is not None:
+            self._locations[id(node)] = found
+        return found
+
+    def lookup(self, name: str) -> Any:
+        """The value of a global or closure name. Raises NameError."""
+        names = self.fn.__code__.co_freevars
+        if name in names:
+            assert self.fn.__closure__ is not None, "free names have cells"
+            try:
+                return self.fn.__closure__[names.index(name)].cell_contents
+            except ValueError:
+                raise NameError(name) from None
+        try:
+            return self.fn.__globals__[name]
+        except KeyError:
+            raise NameError(name) from None
+
+    def _names_read(self) -> list[tuple[str, ...]]:
+        """Dotted names that the body reads and does not assign, the longest chain of each."""
+        if self._globals_read is None:
+            local = {parameter.name for parameter in self.parameters}
+            chains: dict[tuple[str, ...], None] = {}
+            for node in ast.walk(self.tree):
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                    local.add(node.id)
+                parts: list[str] = []
+                while isinstance(node, ast.Attribute):
+                    parts.append(node.attr)
+                    node = node.value
+                if isinstance(node, ast.Name):
+                    chains[(node.id, *reversed(parts))] = None
+            self._globals_read = [chain for chain in chains if chain[0] not in local]
+        return self._globals_read
+
+    def dependencies(self) -> dict[str, Any]:
+        """Helper kernels and global values that the body reads, by dotted name."""
+        found: dict[str, Any] = {}
+        for chain in self._names_read():
+            try:
+                value = self.lookup(chain[0])
+            except NameError:
+                continue
+            used = 1
+            while used < len(chain) and isinstance(value, ModuleType):
+                value = getattr(value, chain[used], None)
+                used += 1
+            if source_of(value) is not None or constant_text(value) is not None:
+                found[".".join(chain[:used])] = value
+        return found
+
+    def fingerprint(self) -> str:
+        """A digest of this source, of the helpers it reaches, and of the globals they read."""
+        digest = hashlib.sha256()
+        self._feed(digest, set())
+        return digest.hexdigest()
+
+    def _feed(self, digest: Any, seen: set[int]) -> None:
+        if id(self) in seen:
+            return
+        seen.add(id(self))
+        if self._digest is None:
+            self._digest = hashlib.sha256(self.text.encode()).hexdigest()
+        digest.update(self._digest.encode())
+        for parameter in self.parameters:
+            if parameter.has_default:
+                self._feed_value(digest, parameter.name, parameter.default, seen)
+        for name, value in self.dependencies().items():
+            self._feed_value(digest, name, value, seen)
+
+    @staticmethod
+    def _feed_value(digest: Any, name: str, value: Any, seen: set[int]) -> None:
+        digest.update(f"{name}=".encode())
+        source = source_of(unwrap(value))
+        if source is not None:
+            source._feed(digest, seen)
+        else:
+            digest.update((constant_text(value) or "?").encode())
+
+
+def _is_constexpr(annotation: Any) -> bool:
+    if annotation is constexpr:
+        return True
+    return isinstance(annotation, str) and annotation.strip("'\" ").split(".")[-1] == "constexpr"
 
 
 def source_of(value: Any) -> KernelSource | None:
@@ -32,142 +220,39 @@ def source_of(value: Any) -> KernelSource | None:
     return source if isinstance(source, KernelSource) else None
 
 
-class KernelSource:
-    """Text, syntax tree and parameters of the function `fn`.
+def constant_text(value: Any) -> str | None:
+    """A text that tells compile-time constants apart; None for what is not one."""
+    value = unwrap(value)
+    if isinstance(value, (bool, int, float, str, bytes, type(None), dtype, pointer_type, block_type,
+                          Enum)):  # fmt: skip
+        return f"{type(value).__name__}:{value!r}"
+    if isinstance(value, (tuple, list)):
+        parts: Iterator[str | None] = map(constant_text, value)
+        texts = list(parts)
+        return None if None in texts else f"({','.join(text for text in texts if text)})"
+    source = source_of(value)
+    return f"kernel:{source.fingerprint()}" if source is not None else None
 
-    Raises: KernelError when the source text of `fn` cannot be had (typed at a prompt).
-    """
+
+class Helper:
+    """A function of the language that is itself written in the language."""
 
     def __init__(self, fn: Callable[..., Any]) -> None:
-        self.fn = fn
-        self.name = fn.__name__
-        self.file = inspect.getsourcefile(fn) or "<unknown>"
-        try:
-            lines, self.first_line = inspect.getsourcelines(fn)
-        except OSError:
-            raise KernelError(
-                f"the source of kernel {self.name} cannot be read",
-                hint="define kernels in a file, not at a prompt",
-                code="K100",
-            ) from None
-        raw = "".join(lines)
-        self.text = textwrap.dedent(raw)
-        self.indent = len(lines[0]) - len(lines[0].lstrip()) if lines else 0
-        tree = ast.parse(self.text).body[0]
-        if not isinstance(tree, ast.FunctionDef):
-            raise KernelError(f"{self.name} is not a function definition", code="K100")
-        self.tree = tree
-        signature = inspect.signature(fn)
-        annotations = {
-            argument.arg: ast.unparse(argument.annotation)
-            for argument in [*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs]
-            if argument.annotation is not None
-        }
-        self.parameters = [
-            Parameter(
-                name, annotations.get(name, "").strip("'\"").endswith("constexpr"), entry.default
-            )
-            for name, entry in signature.parameters.items()
-        ]
-        self.has_varargs = tree.args.vararg is not None
-        self._names: list[tuple[str, ...]] | None = None
-        self._text_digest = hashlib.sha256(ast.unparse(tree).encode()).hexdigest()
+        self.source = KernelSource(fn)
+        self.__doc__ = fn.__doc__
+        self.__name__ = fn.__name__
 
-    @property
-    def parameter_names(self) -> list[str]:
-        return [parameter.name for parameter in self.parameters]
-
-    def location(self, node: ast.AST | None = None) -> Location:
-        """Where `node` stands in its file; the function's first line without a node."""
-        line = getattr(node, "lineno", 1)
-        column = getattr(node, "col_offset", 0)
-        end = getattr(node, "end_col_offset", None)
-        if getattr(node, "end_lineno", line) != line or end is None:
-            end = column + 1
-        return Location(
-            self.file,
-            self.first_line + line - 1,
-            column + self.indent + 1,
-            end + self.indent + 1,
+    def __call__(self, *_arguments: Any, **_keywords: Any) -> Any:
+        raise KernelError(
+            f"tl.{self.__name__} has a meaning only inside a kernel",
+            hint="decorate the function with @isthmus.jit and launch it over a grid",
+            code="K101",
         )
 
-    def lookup(self, name: str) -> Any:
-        """The value of a global, closure or builtin name. Raises NameError."""
-        closure = self.fn.__closure__
-        if closure is not None:
-            for free, cell in zip(self.fn.__code__.co_freevars, closure, strict=True):
-                if free == name:
-                    try:
-                        return cell.cell_contents
-                    except ValueError:
-                        raise NameError(name) from None
-        if name in self.fn.__globals__:
-            return self.fn.__globals__[name]
-        raise NameError(name)
-
-    def _referenced(self) -> list[tuple[str, ...]]:
-        """Dotted names that the body reads, once each."""
-        if self._names is None:
-            found: dict[tuple[str, ...], None] = {}
-            for node in ast.walk(self.tree):
-                parts: list[str] = []
-                while isinstance(node, ast.Attribute):
-                    parts.append(node.attr)
-                    node = node.value
-                if isinstance(node, ast.Name):
-                    found[(node.id, *reversed(parts))] = None
-            self._names = list(found)
-        return self._names
-
-    def _globals(self) -> Iterator[tuple[str, Any]]:
-        local = set(self.parameter_names)
-        for dotted in self._referenced():
-            if dotted[0] in local:
-                continue
-            try:
-                value = self.lookup(dotted[0])
-            except NameError:
-                continue
-            for part in dotted[1:]:
-                if not isinstance(value, ModuleType) or not hasattr(value, part):
-                    break
-                value = getattr(value, part)
-            yield ".".join(dotted), value
-
-    def dependencies(self) -> dict[str, Any]:
-        """Helper kernels and plain global values that the body names, by dotted name."""
-        found: dict[str, Any] = {}
-        for name, value in self._globals():
-            if source_of(value) is not None or _plain(value) is not None:
-                found[name] = value
-        return found
-
-    def fingerprint(self) -> str:
-        """A digest of this source, of all helpers it reaches, and of the globals they read."""
-        seen: dict[int, None] = {}
-        digest = hashlib.sha256()
-        self._feed(digest, seen)
-        return digest.hexdigest()
-
-    def _feed(self, digest: Any, seen: dict[int, None]) -> None:
-        if id(self) in seen:
-            return
-        seen[id(self)] = None
-        digest.update(self._text_digest.encode())
-        for name, value in self.dependencies().items():
-            source = source_of(value)
-            digest.update(name.encode())
-            if source is not None:
-                source._feed(digest, seen)
-            else:
-                digest.update(str(_plain(value)).encode())
+    def __repr__(self) -> str:
+        return f"tl.{self.__name__}"
 
 
-def _plain(value: Any) -> str | None:
-    """A text for values that can be compile-time constants; None for all others."""
-    inner = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
-    if isinstance(inner, (bool, int, float, str, bytes, type(None))):
-        return repr(inner)
-    if isinstance(inner, tuple) and all(_plain(item) is not None for item in inner):
-        return repr(inner)
-    return None
+def helper(fn: Callable[..., Any]) -> Helper:
+    """Make a function of the language from one written in it."""
+    return Helper(fn)

@@ -2,25 +2,60 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from isthmus.ir import types as ir
 
 __all__ = [
-    "DTYPES", "bfloat16", "block_type", "dtype", "float16", "float32", "float64", "float8e4nv",
-    "float8e5", "int1", "int8", "int16", "int32", "int64", "pointer_type", "promote",
+    "SIGNATURE_DTYPES", "bfloat16", "block_type", "dtype", "float16", "float32", "float64",
+    "float8e4nv", "float8e5", "int1", "int8", "int16", "int32", "int64", "integer_of",
+    "literal_dtype", "parse_type", "pointer_type", "promote", "promote_literal",
     "uint8", "uint16", "uint32", "uint64", "void",
 ]  # fmt: skip
 
 
+class _Type:
+    """What dtypes, pointers and block types answer alike."""
+
+    __slots__ = ()
+
+    def is_floating(self) -> bool:
+        return False
+
+    def is_int(self) -> bool:
+        return False
+
+    def is_bool(self) -> bool:
+        return False
+
+    def is_int_signed(self) -> bool:
+        return False
+
+    def is_int_unsigned(self) -> bool:
+        return False
+
+    def is_ptr(self) -> bool:
+        return False
+
+    def is_block(self) -> bool:
+        return False
+
+    def is_fp8(self) -> bool:
+        return False
+
+
 @dataclass(frozen=True, slots=True)
-class dtype:  # noqa: N801  (the language's own name)
-    """An element type of the language; unlike IR types, integers have a sign."""
+class dtype(_Type):  # noqa: N801  (the language's own name)
+    """An element type of the language; unlike IR types, integers have a sign.
+
+    `kind` is "bool", "int", "uint", "float" or "void".
+    """
 
     name: str
     kind: str
     primitive_bitwidth: int
-    rank: int = 0
+    fp_mantissa_width: int = 0
 
     def is_floating(self) -> bool:
         return self.kind == "float"
@@ -35,10 +70,14 @@ class dtype:  # noqa: N801  (the language's own name)
         return self.kind == "int"
 
     def is_int_unsigned(self) -> bool:
-        return self.kind == "uint"
+        """Truth values count as unsigned."""
+        return self.kind in ("uint", "bool")
 
-    def is_ptr(self) -> bool:
-        return False
+    def is_standard_floating(self) -> bool:
+        return self.kind == "float" and self.primitive_bitwidth > 8
+
+    def is_fp8(self) -> bool:
+        return self.kind == "float" and self.primitive_bitwidth == 8
 
     def is_fp16(self) -> bool:
         return self.name == "fp16"
@@ -52,14 +91,49 @@ class dtype:  # noqa: N801  (the language's own name)
     def is_fp64(self) -> bool:
         return self.name == "fp64"
 
-    def is_fp8(self) -> bool:
-        return self.name.startswith("fp8")
+    def is_fp8e4nv(self) -> bool:
+        return self.name == "fp8e4nv"
 
-    def is_standard_floating(self) -> bool:
-        return self.is_floating() and not self.is_fp8()
+    def is_fp8e5(self) -> bool:
+        return self.name == "fp8e5"
+
+    def is_int1(self) -> bool:
+        return self.name == "int1"
+
+    def is_int8(self) -> bool:
+        return self.name == "int8"
+
+    def is_int16(self) -> bool:
+        return self.name == "int16"
+
+    def is_int32(self) -> bool:
+        return self.name == "int32"
+
+    def is_int64(self) -> bool:
+        return self.name == "int64"
+
+    def is_uint8(self) -> bool:
+        return self.name == "uint8"
+
+    def is_uint16(self) -> bool:
+        return self.name == "uint16"
+
+    def is_uint32(self) -> bool:
+        return self.name == "uint32"
+
+    def is_uint64(self) -> bool:
+        return self.name == "uint64"
+
+    def is_void(self) -> bool:
+        return self.kind == "void"
+
+    @property
+    def int_bitwidth(self) -> int:
+        return self.primitive_bitwidth
 
     @property
     def itemsize(self) -> int:
+        """Bytes of one element in memory."""
         return max(1, self.primitive_bitwidth // 8)
 
     @property
@@ -67,7 +141,21 @@ class dtype:  # noqa: N801  (the language's own name)
         return self
 
     @property
-    def ir(self) -> ir.Type:
+    def limits(self) -> tuple[int, int]:
+        """(smallest, largest) of an integer dtype."""
+        if self.kind == "int":
+            half = 1 << (self.primitive_bitwidth - 1)
+            return -half, half - 1
+        return 0, (1 << self.primitive_bitwidth) - 1
+
+    def get_int_min_value(self) -> int:
+        return self.limits[0]
+
+    def get_int_max_value(self) -> int:
+        return self.limits[1]
+
+    @property
+    def ir(self) -> ir.ScalarType:
         """The IR type of a value of this dtype."""
         return _IR[self.name]
 
@@ -79,7 +167,7 @@ class dtype:  # noqa: N801  (the language's own name)
 
 
 @dataclass(frozen=True, slots=True)
-class pointer_type:  # noqa: N801
+class pointer_type(_Type):  # noqa: N801
     """Address of an `element_ty` in memory."""
 
     element_ty: dtype
@@ -87,15 +175,6 @@ class pointer_type:  # noqa: N801
 
     def is_ptr(self) -> bool:
         return True
-
-    def is_floating(self) -> bool:
-        return False
-
-    def is_int(self) -> bool:
-        return False
-
-    def is_bool(self) -> bool:
-        return False
 
     @property
     def primitive_bitwidth(self) -> int:
@@ -108,16 +187,17 @@ class pointer_type:  # noqa: N801
     @property
     def ir(self) -> ir.PointerType:
         """The IR type: truth values lie in memory as bytes."""
-        element = ir.I8 if self.element_ty.is_bool() else self.element_ty.ir
-        assert isinstance(element, ir.ScalarType), f"pointer to {element}"
-        return ir.PointerType(element)
+        return ir.PointerType(ir.I8 if self.element_ty.is_bool() else self.element_ty.ir)
 
     def __str__(self) -> str:
         return f"pointer<{self.element_ty}>"
 
+    def __repr__(self) -> str:
+        return str(self)
+
 
 @dataclass(frozen=True, slots=True)
-class block_type:  # noqa: N801
+class block_type(_Type):  # noqa: N801
     """Type of a block of values: `x.type`."""
 
     element_ty: dtype | pointer_type
@@ -127,8 +207,15 @@ class block_type:  # noqa: N801
     def scalar(self) -> dtype | pointer_type:
         return self.element_ty
 
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
     def is_block(self) -> bool:
         return True
+
+    def get_block_shapes(self) -> tuple[int, ...]:
+        return self.shape
 
     def __str__(self) -> str:
         return f"<{list(self.shape)}, {self.element_ty}>"
@@ -144,23 +231,23 @@ uint8 = dtype("uint8", "uint", 8)
 uint16 = dtype("uint16", "uint", 16)
 uint32 = dtype("uint32", "uint", 32)
 uint64 = dtype("uint64", "uint", 64)
-float8e4nv = dtype("fp8e4nv", "float", 8, 1)
-float8e5 = dtype("fp8e5", "float", 8, 1)
-bfloat16 = dtype("bf16", "float", 16, 2)
-float16 = dtype("fp16", "float", 16, 3)
-float32 = dtype("fp32", "float", 32, 4)
-float64 = dtype("fp64", "float", 64, 5)
+float8e4nv = dtype("fp8e4nv", "float", 8, 3)
+float8e5 = dtype("fp8e5", "float", 8, 2)
+float16 = dtype("fp16", "float", 16, 10)
+bfloat16 = dtype("bf16", "float", 16, 7)
+float32 = dtype("fp32", "float", 32, 23)
+float64 = dtype("fp64", "float", 64, 52)
 
-_IR: dict[str, ir.Type] = {
+_IR: dict[str, ir.ScalarType] = {
     "int1": ir.I1, "int8": ir.I8, "int16": ir.I16, "int32": ir.I32, "int64": ir.I64,
     "uint8": ir.I8, "uint16": ir.I16, "uint32": ir.I32, "uint64": ir.I64,
     "fp8e4nv": ir.F8E4M3, "fp8e5": ir.F8E5M2, "bf16": ir.BF16, "fp16": ir.F16,
     "fp32": ir.F32, "fp64": ir.F64,
 }  # fmt: skip
 
-#: Signature spelling -> dtype.
-DTYPES: dict[str, dtype] = {
-    "i1": int1, "bool": int1, "i8": int8, "i16": int16, "i32": int32, "i64": int64,
+#: How launch signatures spell the dtypes.
+SIGNATURE_DTYPES: dict[str, dtype] = {
+    "i1": int1, "u1": int1, "bool": int1, "i8": int8, "i16": int16, "i32": int32, "i64": int64,
     "u8": uint8, "u16": uint16, "u32": uint32, "u64": uint64,
     "f8e4m3": float8e4nv, "f8e5m2": float8e5, "fp8e4nv": float8e4nv, "fp8e5": float8e5,
     "f16": float16, "bf16": bfloat16, "f32": float32, "f64": float64,
@@ -168,27 +255,65 @@ DTYPES: dict[str, dtype] = {
 }  # fmt: skip
 
 
-def promote(left: dtype, right: dtype, *, division: bool = False) -> dtype:
-    """The type in which two values are combined.
+def parse_type(text: str) -> dtype | pointer_type:
+    """The type that a signature spells: "i32", "*f32", "*bool". Raises KeyError."""
+    if text.startswith("*"):
+        return pointer_type(SIGNATURE_DTYPES[text[1:]])
+    return SIGNATURE_DTYPES[text]
 
-    Truth values give way to integers and integers to floats; the wider one wins; f16 wins over
-    bf16; unsigned wins where widths are equal; f16 and bf16 divide in f32.
+
+def integer_of(bits: int, signed: bool = True) -> dtype:
+    """The integer dtype of a width. Raises KeyError."""
+    return SIGNATURE_DTYPES[f"{'i' if signed else 'u'}{bits}"]
+
+
+def literal_dtype(value: float) -> dtype | None:
+    """The dtype that a Python number takes by itself; None where 64 bits do not hold it."""
+    if isinstance(value, bool):
+        return int1
+    if isinstance(value, int):
+        for candidate in (int32, uint32, int64, uint64):
+            low, high = candidate.limits
+            if low <= value <= high:
+                return candidate
+        return None
+    size = abs(value)
+    if size in (0.0, math.inf) or size != size or 2.0**-126 <= size <= (2 - 2.0**-23) * 2.0**127:
+        return float32
+    return float64
+
+
+def promote(left: dtype, right: dtype, *, division: bool = False) -> dtype:
+    """The dtype in which two run-time values are combined.
+
+    f64 wins; then division involving a float is done in f32; then f32, f16; bf16 only with bf16
+    or an integer (with f8 it gives f32); two different f8 give f16. Integers give way to floats,
+    truth values to integers; the wider integer wins, and unsigned where widths are equal.
     """
-    if left.is_floating() or right.is_floating():
-        if left.is_floating() and right.is_floating():
-            result = left if left.rank >= right.rank else right
-            if left.is_fp8() and right.is_fp8() and left is not right:
-                result = float16
-        else:
-            result = left if left.is_floating() else right
-        if division and result in (float16, bfloat16):
+    if left.kind == "float" or right.kind == "float":
+        floats = [side for side in (left, right) if side.kind == "float"]
+        if float64 in floats:
+            return float64
+        if division or float32 in floats:
             return float32
-        return result
-    if left.is_bool():
-        return right
-    if right.is_bool():
-        return left
-    if left.kind == right.kind:
-        return left if left.primitive_bitwidth >= right.primitive_bitwidth else right
-    unsigned, signed = (left, right) if left.kind == "uint" else (right, left)
+        if float16 in floats:
+            return float16
+        if len(floats) == 2 and floats[0] is not floats[1]:
+            return float32 if bfloat16 in floats else float16
+        return floats[0]
+    if left.kind == "int" and right.kind == "int":
+        return left if left.primitive_bitwidth > right.primitive_bitwidth else right
+    if left.kind != "int" and right.kind != "int":
+        return left if left.primitive_bitwidth > right.primitive_bitwidth else right
+    unsigned, signed = (right, left) if left.kind == "int" else (left, right)
     return unsigned if unsigned.primitive_bitwidth >= signed.primitive_bitwidth else signed
+
+
+_KIND_ORDER = {"bool": 0, "int": 1, "uint": 1, "float": 2}
+
+
+def promote_literal(literal: dtype, other: dtype, *, division: bool = False) -> dtype:
+    """The dtype in which a literal meets a run-time value: a literal of no higher kind is weak."""
+    if _KIND_ORDER[literal.kind] <= _KIND_ORDER[other.kind]:
+        return promote(other, other, division=division)
+    return promote(literal, other, division=division)

@@ -214,12 +214,14 @@ def uniform_kernel(
     tl.store(out_ptr + place, unit(w3, BITS, ACC) * WIDTH + LOW, mask=place < size)
 
 
+TWO_TO_MINUS_32 = tl.constexpr(2.0**-32)
+
+
 @jit
 def normal_pair(a, b, MEAN: tl.constexpr, STD: tl.constexpr, ACC: tl.constexpr):
     """Two blocks of normal numbers from two blocks of words (Box and Muller)."""
-    scale = 2.3283064365386963e-10  # 2**-32
-    radius = tl.sqrt(-2.0 * tl.log((a.to(ACC) + 1.0) * scale)) * STD
-    angle = b.to(ACC) * (scale * 6.283185307179586)
+    radius = tl.sqrt(-2.0 * tl.log((a.to(ACC) + 1.0) * TWO_TO_MINUS_32)) * STD
+    angle = b.to(ACC) * (TWO_TO_MINUS_32 * 6.283185307179586)
     return radius * tl.cos(angle) + MEAN, radius * tl.sin(angle) + MEAN
 
 

@@ -1,0 +1,1 @@
+"""Names that other kernel libraries look for beside the language: `libdevice`."""
