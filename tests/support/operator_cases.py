@@ -408,6 +408,7 @@ ATTENTION_SHAPES = {  # batch, heads, key heads, queries, keys, width
     "blocks": (1, 2, 2, 150, 150, 32),
     "more keys": (1, 2, 1, 9, 140, 24),
     "more queries": (1, 1, 1, 140, 9, 64),
+    "many heads": (4, 8, 4, 70, 70, 16),
     "one": (1, 1, 1, 1, 1, 16),
 }
 

@@ -333,6 +333,78 @@ def attention_backward_kv_kernel(
     tl.store(dv_ptr + lines[:, None] * D + columns, dv, mask=mask)
 
 
+@jit
+def attention_backward_kernel(
+    grad_ptr, q_ptr, k_ptr, v_ptr, lse_ptr, delta_ptr, sum_ptr, dq_ptr, dk_ptr, dv_ptr,
+    T, S, heads, group,
+    stride_gb, stride_gh, stride_gt, stride_gd,
+    stride_qb, stride_qh, stride_qt, stride_qd,
+    stride_kb, stride_kh, stride_ks, stride_kd,
+    stride_vb, stride_vh, stride_vs, stride_vd,
+    SCALE: tl.constexpr, CAUSAL: tl.constexpr, D: tl.constexpr,
+    BLOCK_T: tl.constexpr, BLOCK_S: tl.constexpr, ACC: tl.constexpr,
+):  # fmt: skip
+    """dq, dk and dv of one key head per program: five products a block, where two kernels would
+    need seven.
+
+    dq is added up in memory, in sum_ptr, in the order of the key blocks; sum_ptr is dq_ptr itself
+    where that has the type of the sums. Blocks are [keys, queries].
+    """
+    key_heads = heads // group
+    batch = (tl.program_id(0) // key_heads).to(tl.int64)
+    key_head = (tl.program_id(0) % key_heads).to(tl.int64)
+    first_line = (batch * heads + key_head * group) * T
+    columns = tl.arange(0, D)[None, :]
+    for start in range(0, T * group, BLOCK_T):
+        queries = (start + tl.arange(0, BLOCK_T)).to(tl.int64)
+        tl.store(sum_ptr + (first_line + queries)[:, None] * D + columns,
+                 tl.zeros((BLOCK_T, D), ACC), mask=(queries < T * group)[:, None])  # fmt: skip
+    for first in range(0, S, BLOCK_S):
+        keys = (first + tl.arange(0, BLOCK_S)).to(tl.int64)
+        k = load_block(k_ptr + batch * stride_kb + key_head * stride_kh, keys, S, stride_ks,
+                       stride_kd, D, ACC) * (SCALE * LOG2_E)  # fmt: skip
+        v = load_block(v_ptr + batch * stride_vb + key_head * stride_vh, keys, S, stride_vs,
+                       stride_vd, D, ACC)  # fmt: skip
+        dk = tl.zeros((BLOCK_S, D), ACC)
+        dv = tl.zeros((BLOCK_S, D), ACC)
+        low = 0
+        if CAUSAL:
+            low = first // BLOCK_T * BLOCK_T
+        for member in range(group):
+            q_head = q_ptr + batch * stride_qb + (key_head * group + member) * stride_qh
+            grad_head = grad_ptr + batch * stride_gb + (key_head * group + member) * stride_gh
+            line = first_line + member * T
+            for start in range(low, T, BLOCK_T):
+                queries = (start + tl.arange(0, BLOCK_T)).to(tl.int64)
+                inside = queries < T
+                q = load_block(q_head, queries, T, stride_qt, stride_qd, D, ACC)
+                grad = load_block(grad_head, queries, T, stride_gt, stride_gd, D, ACC)
+                lse = tl.load(lse_ptr + line + queries, mask=inside, other=0.0) * LOG2_E
+                delta = tl.load(delta_ptr + line + queries, mask=inside, other=0.0)
+                scores = tl.dot(k, tl.trans(q), input_precision="ieee")
+                hidden = (queries >= T)[None, :] | (keys >= S)[:, None]
+                if CAUSAL:
+                    hidden = hidden | (keys[:, None] > queries[None, :])
+                p = tl.where(hidden, 0.0, tl.exp2(scores - lse[None, :]))
+                dv = tl.dot(p, grad, dv, input_precision="ieee")
+                slopes = p * (tl.dot(v, tl.trans(grad), input_precision="ieee") - delta[None, :])
+                dk = tl.dot(slopes, q, dk, input_precision="ieee")
+                part = tl.dot(tl.trans(slopes), k, input_precision="ieee") * LN_2
+                sums = sum_ptr + (line + queries)[:, None] * D + columns
+                before = tl.load(sums, mask=inside[:, None], other=0.0)
+                tl.store(sums, before + part, mask=inside[:, None])
+        lines = tl.program_id(0).to(tl.int64) * S + keys
+        mask = (keys < S)[:, None]
+        tl.store(dk_ptr + lines[:, None] * D + columns, dk * SCALE, mask=mask)
+        tl.store(dv_ptr + lines[:, None] * D + columns, dv, mask=mask)
+    if dq_ptr is not None:
+        for start in range(0, T * group, BLOCK_T):
+            queries = (start + tl.arange(0, BLOCK_T)).to(tl.int64)
+            inside = (queries < T * group)[:, None]
+            places = (first_line + queries)[:, None] * D + columns
+            tl.store(dq_ptr + places, tl.load(sum_ptr + places, mask=inside), mask=inside)
+
+
 def _strides(letter: str, line: str, view: View) -> dict[str, int]:
     names = (f"stride_{letter}{axis}" for axis in ("b", "h", line, "d"))
     return dict(zip(names, view.strides, strict=True))
@@ -344,8 +416,8 @@ def _common(q: View, k: View, attrs: Attrs, target: TargetDescription) -> dict[s
     return {
         "T": queries, "S": keys, "heads": heads, "group": heads // k.shape[1],
         "SCALE": _scale(attrs, width), "CAUSAL": bool(attrs["causal"]), "D": width,
-        "BLOCK_T": block_size(queries, divide(queries, 128, 16), target),
-        "BLOCK_S": block_size(keys, divide(keys, 128, 16), target),
+        "BLOCK_T": block_size(queries, divide(queries, 64, 16), target),
+        "BLOCK_S": block_size(keys, divide(keys, 64, 16), target),
         "ACC": accumulate_type(q.dtype),
     }  # fmt: skip
 
@@ -364,6 +436,10 @@ def _plan(
     }  # fmt: skip
     grid = (ceil_div(queries, args["BLOCK_T"]), batch * heads, 1)
     return Plan((Launch(attention_kernel, args, grid),))
+
+
+#: From so many key heads in a batch on, the gradient takes one program for each of them.
+WHOLE_HEADS = 16
 
 
 def _backward_plan(
@@ -390,6 +466,15 @@ def _backward_plan(
         "lse_ptr": inputs(5), "delta_ptr": delta, **common, **_strides("g", "t", grad),
         **_strides("q", "t", q), **_strides("k", "s", k), **_strides("v", "s", v),
     }  # fmt: skip
+    space = batch * heads * max(queries, 1) * statistics.size_bytes
+    if q.size and k.size and batch * key_heads >= WHOLE_HEADS:
+        apart = statistics is not q.dtype
+        args = {
+            **shared, "sum_ptr": workspace(1, statistics) if apart else outputs(0),
+            "dq_ptr": outputs(0) if apart else None, "dk_ptr": outputs(1), "dv_ptr": outputs(2),
+        }  # fmt: skip
+        launches.append(Launch(attention_backward_kernel, args, (batch * key_heads, 1, 1)))
+        return Plan(tuple(launches), (space, q.size * statistics.size_bytes) if apart else (space,))
     if q.size:
         grid = (ceil_div(queries, common["BLOCK_T"]), batch * heads, 1)
         launches.append(
@@ -399,7 +484,6 @@ def _backward_plan(
         grid = (ceil_div(keys, common["BLOCK_S"]), batch * key_heads, 1)
         args = {**shared, "dk_ptr": outputs(1), "dv_ptr": outputs(2)}
         launches.append(Launch(attention_backward_kv_kernel, args, grid))
-    space = batch * heads * max(queries, 1) * statistics.size_bytes
     return Plan(tuple(launches), (max(space, 8),))
 
 

@@ -234,18 +234,17 @@ def reduce_rows_kernel(
     columns = tl.arange(0, BLOCK_N)
     for top in range(first, last, BLOCK_R):
         lines = top + tl.arange(0, BLOCK_R)
-        partial = tl.full((BLOCK_R, BLOCK_N), start_value, ACC)
+        total = tl.full((BLOCK_R,), start_value, ACC)
         for start in range(low, high, BLOCK_N):
             mask = (lines < last)[:, None] & (start + columns < high)[None, :]
             x = tl.load(
                 x_ptr + lines[:, None] * N + (start + columns)[None, :],
                 mask=mask, other=start_value,
             )  # fmt: skip
-            partial = combine(KIND, partial, x.to(ACC))
-        result = combine_axis(KIND, partial, 1)
+            total = combine(KIND, total, combine_axis(KIND, x.to(ACC), 1))
         if SCALE != 1.0:
-            result = result * SCALE
-        tl.store(out_ptr + lines * parts + part, result, mask=lines < last)
+            total = total * SCALE
+        tl.store(out_ptr + lines * parts + part, total, mask=lines < last)
 
 
 @jit
@@ -433,7 +432,7 @@ def _reduce(
     }  # fmt: skip
     programs = max(1, ceil_div(outer * size * inner, ELEMENTS_PER_PROGRAM))
     if inner == 1:
-        block_n = block_size(size, 1024, target)
+        block_n = row_block(size, target)
         block_r = block_size(outer, max(1, 256 // block_n), target)
         parts = min(ceil_div(size, 4096), ceil_div(programs, outer)) if outer < 16 else 1
         rows = rows_per_program(outer, size)

@@ -134,7 +134,7 @@ def copy_launch(
     rows, columns = pick(sizes, row, 1), pick(sizes, column, 1)
     count = [pick(sizes, axis, 1) for axis in axes]
     transposed = row is not None and x_strides[row] < pick(x_strides, column, 1)
-    block_c = block_size(columns, 64 if transposed else 4096, target)
+    block_c = block_size(columns, 16 if transposed else 4096, target)
     block_r = block_size(rows, 64 if transposed else max(1, 16384 // block_c), target)
     blocks = count[0] * count[1] * count[2]
     per_program = max(1, min(16384 // (block_r * block_c), ceil_div(blocks, 8)))
