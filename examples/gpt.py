@@ -113,7 +113,8 @@ def capture(config: Config, *, check: bool = True) -> isthmus.Program:
     model, optimizer, batch = make(config)
     return isthmus.capture(
         model, loss, optimizer, batch,
-        forward=lambda m, b: m(b["tokens"]), clip_norm=1.0, name="gpt", check=check,
+        forward=lambda m, b: m(b["tokens"]), forward_batch={"tokens": batch["tokens"][:1]},
+        clip_norm=1.0, name="gpt", check=check,
         metadata={"vocabulary_size": config.vocabulary},
     )  # fmt: skip
 

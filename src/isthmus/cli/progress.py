@@ -59,9 +59,9 @@ class ProgressListener:
         self.console = error_console()
         self.progress = Progress(
             TextColumn("step {task.completed:.0f}/{task.total:.0f}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.fields[line]}"),
+            BarColumn(bar_width=12),
             TimeRemainingColumn(compact=True),
+            TextColumn("{task.fields[line]}"),
             console=self.console,
         )
 
@@ -77,7 +77,8 @@ class ProgressListener:
         self.console.print(
             f"{text.documents} files, {text.size_bytes / 1e6:.1f} MB; "
             f"{len(text.train):,} tokens to train on, {len(text.validation):,} held out; "
-            f"{trainer.config.steps} steps of {tokens} tokens"
+            f"{trainer.config.steps} steps of {tokens} tokens",
+            soft_wrap=True,
         )
         self.rate = _Rate(tokens, flops)
         self.bar = self.progress.add_task(
@@ -93,18 +94,23 @@ class ProgressListener:
         self.progress.stop()
 
     def on_step(self, report: StepReport) -> None:
-        seconds = self.rate.add(report.seconds)
+        self.seconds = self.rate.add(report.seconds)
+        self.report = report
+        self._show()
+
+    def _show(self) -> None:
+        report, seconds = self.report, self.seconds
         line = (
-            f"loss [bold]{report.loss:.3f}[/]  rate {report.learning_rate:.1e}  "
-            f"{self.rate.tokens / seconds:,.0f} tokens/s  "
+            f"loss [bold]{report.loss:.3f}[/]"
+            + ("" if math.isnan(self.validation) else f" (held out [bold]{self.validation:.3f}[/])")
+            + f"  rate {report.learning_rate:.1e}  {self.rate.tokens / seconds:,.0f} tokens/s  "
             f"{self.rate.flops / seconds / 1e9:.0f} GFLOP/s"
         )
-        if not math.isnan(self.validation):
-            line += f"  validation [bold]{self.validation:.3f}[/]"
         self.progress.update(self.bar, completed=report.step, line=line)
 
     def on_evaluation(self, step: int, loss: float) -> None:
         self.validation = loss
+        self._show()
         if not self.console.is_terminal:
             self.console.print(f"step {step}: validation loss {loss:.3f} nats per token")
 

@@ -57,7 +57,7 @@ def execute(options: argparse.Namespace) -> int:
     summary = executable.report()
     if options.json:
         profile = [
-            {"operator": r.name, "count": r.count, "time_ns": r.time_ns, "flops": r.flops}
+            {"operator": r.operator, "launches": r.commands, "time_ns": r.time_ns, "flops": r.flops}
             for r in rows
         ]
         print(json.dumps({"outputs": losses, "seconds": times, "profile": profile}))  # noqa: T201
@@ -72,7 +72,7 @@ def execute(options: argparse.Namespace) -> int:
         table = Table("operator", "launches", "ms", "share", "GFLOP/s")
         for row in rows:
             table.add_row(
-                row.name, str(row.count), f"{row.time_ns / 1e6:.2f}",
+                row.operator, str(row.commands), f"{row.time_ns / 1e6:.2f}",
                 f"{row.time_ns / total:.1%}", f"{row.rate_gflops:.1f}",
             )  # fmt: skip
         console.print(table)

@@ -41,6 +41,7 @@ def capture(
     example_batch: Batch,
     *,
     forward: Loss | None = None,
+    forward_batch: Batch | None = None,
     clip_norm: float | None = None,
     initialisers: Mapping[str, Mapping[str, Any]] | None = None,
     name: str | None = None,
@@ -51,7 +52,8 @@ def capture(
 
     loss(model, batch): the loss, one number; a mean over rows for weighted accumulation.
     example_batch: tensors by name; their shapes and dtypes become the program's.
-    forward(model, batch): the model's output, for a "forward" graph (generation, prediction).
+    forward(model, batch): the model's output, for a "forward" graph (generation, prediction),
+        with the shapes of `forward_batch` (default: those of example_batch).
     clip_norm: largest norm of all gradients together, as torch.nn.utils.clip_grad_norm_.
     initialisers: patterns of parameter names -> initialiser, where it is not recorded.
 
@@ -72,7 +74,7 @@ def capture(
         "evaluate": pieces.evaluate_graph(loss, "loss"),
     }
     if forward is not None:
-        graphs["forward"] = pieces.evaluate_graph(forward, "output")
+        graphs["forward"] = pieces.evaluate_graph(forward, "output", forward_batch)
     for graph in graphs.values():
         canonicalise(graph)
     program = Program(
@@ -175,11 +177,11 @@ class _Pieces:
             for name, tensor in self.buffers.items()
         ]  # fmt: skip
 
-    def _batch(self, graph: Graph) -> list[Value]:
-        for name, tensor in self.batch.items():
+    def _batch(self, graph: Graph, batch: Batch) -> list[Value]:
+        for name, tensor in batch.items():
             value = Value(f"batch.{name}", tensor_spec(tensor))
             graph.inputs[name] = GraphInput(name, "batch", value)
-        return [graph.inputs[name].value for name in self.batch]
+        return [graph.inputs[name].value for name in batch]
 
     def _finish(self, graph: Graph, converter: Converter) -> Graph:
         used = {value for node in graph.nodes for value in node.inputs}
@@ -189,11 +191,11 @@ class _Pieces:
         return graph
 
     def _model(
-        self, graph: Graph, converter: Converter, traced: ModelTrace
+        self, graph: Graph, converter: Converter, traced: ModelTrace, batch: Batch | None = None
     ) -> tuple[Value, list[Value], list[Value]]:
         parameters, buffers = self._parameters(graph), self._buffers(graph)
-        results = traced.append(converter, parameters, buffers, self._batch(graph))
-        return results
+        given = self._batch(graph, batch or self.batch)
+        return traced.append(converter, parameters, buffers, given)
 
     def _update_buffers(self, graph: Graph, new: list[Value]) -> None:
         for name, value in zip(self.buffers, new, strict=True):
@@ -309,11 +311,12 @@ class _Pieces:
         self._optimize(graph, converter, gradients)
         return self._finish(graph, converter)
 
-    def evaluate_graph(self, function: Loss, output: str) -> Graph:
+    def evaluate_graph(self, function: Loss, output: str, batch: Batch | None = None) -> Graph:
         """A function of the model without training: its result is the output."""
-        traced = trace_model(self.model, function, self.batch, gradients=False, training=False)
+        batch = batch or self.batch
+        traced = trace_model(self.model, function, batch, gradients=False, training=False)
         graph, converter = self._start("evaluate" if output == "loss" else "forward")
-        result, _, _ = self._model(graph, converter, traced)
+        result, _, _ = self._model(graph, converter, traced, batch)
         if output == "loss":
             result = converter.reshape(result, ())
             graph.outputs["weight"] = self._weight(converter, result)

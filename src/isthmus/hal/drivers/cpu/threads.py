@@ -1,4 +1,7 @@
-"""Which threads run launches: libgomp's, or a pool of our own.
+"""Which threads run launches: libgomp's where the process has it loaded, else a pool of our own.
+
+Sharing libgomp with PyTorch keeps one pool of threads instead of two that fight for the cores;
+without PyTorch the own pool is faster (its threads sleep when the machine is busy).
 
 The own pool's threads are Python threads that stay in native code. After a fork the child has
 no threads left: it starts a pool of its own at its first step.
@@ -33,7 +36,7 @@ _SPINS = 30_000
 _alive: weakref.WeakSet[Threads] = weakref.WeakSet()
 
 
-def find_libgomp() -> ctypes.CDLL | None:
+def find_libgomp(*, loaded_only: bool = False) -> ctypes.CDLL | None:
     """libgomp: the copy that this process has loaded (PyTorch's), else the system's, else None."""
     maps = Path("/proc/self/maps")
     if maps.exists():
@@ -41,6 +44,8 @@ def find_libgomp() -> ctypes.CDLL | None:
             path = line.split(maxsplit=5)[-1]
             if "libgomp" in path and path.startswith("/"):
                 return ctypes.CDLL(path)
+    if loaded_only:
+        return None
     with contextlib.suppress(OSError):
         return ctypes.CDLL("libgomp.so.1")
     return None
@@ -70,7 +75,9 @@ class Threads:
         if self.count == 1:
             self.record["mode"] = 0
             return
-        library = find_libgomp() if kind in ("auto", "libgomp") else None
+        library = None
+        if kind != "own":
+            library = find_libgomp(loaded_only=kind == "auto")
         if kind == "libgomp" and library is None:
             raise ConfigError(
                 "ISTHMUS_THREAD_POOL is libgomp, but there is no libgomp on this machine",
