@@ -16,7 +16,7 @@ from isthmus.ir.types import ScalarType, VectorType, element_type, shape_of
 from isthmus.lowering.nest.context import Context
 from isthmus.lowering.nest.expressions import elementwise, typed
 
-__all__ = ["Combine", "lanes_of"]
+__all__ = ["Combine", "identity_of", "lanes_of"]
 
 
 def lanes_of(value: Value) -> int:
@@ -39,7 +39,7 @@ class Combine:
     def identity(self, builder: Builder, lanes: int) -> list[Value]:
         element = self.elements[0]
         assert isinstance(element, ScalarType), "named kinds combine numbers"
-        return [builder.constant(_identity(self.kind, element), typed(element, lanes))]
+        return [builder.constant(identity_of(self.kind, element), typed(element, lanes))]
 
     def combine(
         self, builder: Builder, left: Sequence[Value], right: Sequence[Value]
@@ -99,7 +99,8 @@ def _part(builder: Builder, value: Value, start: int, count: int) -> Value:
     return builder.emit("vector.shuffle", value, value, lanes=lanes)
 
 
-def _identity(kind: str, element: ScalarType) -> float:
+def identity_of(kind: str, element: ScalarType) -> float:
+    """The value that combining with changes nothing (but -0 and +0 of a sum)."""
     smallest, largest = -(1 << (element.bits - 1)), (1 << (element.bits - 1)) - 1
     if element.bits == 1:
         smallest, largest = 1, 0

@@ -96,6 +96,8 @@ class Expressions:
         self.lanes = 1
         #: Mask terms that hold wherever the code being built runs.
         self.known: set[object] = set()
+        #: Masks, with their maps, that are off there.
+        self.off: set[object] = set()
         self._dimensions: dict[Opaque, frozenset[int]] = {}
 
     # What a value depends on -----------------------------------------------------------------
@@ -191,6 +193,8 @@ class Expressions:
             return builder.constant(op.attrs["value"], element)
         if name == "tile.gather":
             return self._gather_block(op, map_, number, lanes)
+        if number == self.innermost and (value, map_) in self.off:
+            return self.spread(builder.i1(False), number, lanes)
         if name == "arith.cmpi" and number == self.innermost and self.known:
             form = self.forms.compare_term(op, map_)
             if form is not None and form.key() in self.known:
@@ -416,6 +420,11 @@ class Expressions:
     def _load(self, op: Operation, map_: IndexMap, number: int, lanes: int) -> Value:
         form = self.forms.form(op.operands[0], map_)
         element = element_type(op.result.type)
+        if len(op.operands) > 1 and number == self.innermost and self._is_off(op, map_):
+            builder = self.levels[number].builder
+            if len(op.operands) > 2:
+                return self.spread(self.value(op.operands[2], map_), number, lanes)
+            return self.spread(builder.constant(0, element), number, lanes)
         mask = self.mask(op.operands[1], map_, number) if len(op.operands) > 1 else None
         other = None
         if mask is not None:
@@ -425,6 +434,9 @@ class Expressions:
                 other = self.levels[number].builder.constant(0, element)
         invariant = self.context.aliases.is_invariant(op)
         return self._fetch(form, number, lanes, element, mask, other, invariant=invariant)
+
+    def _is_off(self, load: Operation, map_: IndexMap) -> bool:
+        return (load.operands[1], map_) in self.off
 
     def _fetch(
         self, form: Form, number: int, lanes: int, element: Type, mask: Value | None,

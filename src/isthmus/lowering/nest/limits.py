@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from isthmus.ir.core import Value
-from isthmus.ir.types import shape_of
+from isthmus.ir.types import ScalarType, element_type, shape_of
+from isthmus.lowering.nest.accumulate import identity_of
 from isthmus.lowering.nest.affine import Form, Poly, Term
-from isthmus.lowering.nest.maps import identity_map
-from isthmus.lowering.nest.roots import AtomicRoot, Nest, StoreRoot
+from isthmus.lowering.nest.lazy import is_block
+from isthmus.lowering.nest.maps import IndexMap, identity_map, operand_map
+from isthmus.lowering.nest.roots import AtomicRoot, Nest, ReduceRoot, StoreRoot
 
 if TYPE_CHECKING:
     from isthmus.lowering.nest.loops import NestEmitter
@@ -17,44 +19,91 @@ __all__ = ["Limits"]
 
 
 class Limits:
-    """Limits of the loop over `dimension` at `depth`, computed just outside it."""
+    """How many leading iterations of the loop over `dimension` are fast, and how many live.
 
-    def __init__(self, nest_emitter: NestEmitter, nest: Nest, dimension: int, depth: int) -> None:
+    fast: all masks that can be proven hold before it; live: from there on all masks with a
+    provable conjunct are off. Both are None where there is nothing to prove. The facts are left
+    in the plan: `known` terms hold in the fast part, masks in `off` are off in the dead part.
+    """
+
+    def __init__(self, nest_emitter: NestEmitter, nest: Nest, dimension: int) -> None:
         self.emitter = nest_emitter
         self.nest = nest
         self.dimension = dimension
-        self.depth = depth
+        self.fast: Value | None = None
+        self.live: Value | None = None
 
-    def find(self) -> Value | None:
-        """The number of leading iterations in which provable masks hold; None: no such masks.
-
-        The terms that hold there are left in the plan's `known`.
-        """
-        emitter = self.emitter
-        terms: dict[object, Term] = {}
-        for mask, map_ in self._masks():
-            conjuncts = emitter.forms.mask_terms(mask, map_, emitter.shape)
-            if conjuncts and all(self._is_provable(term) for term in conjuncts):
-                terms.update((term.key(), term) for term in conjuncts)
-        emitter.plan.known = set(terms)
-        return self._count(list(terms.values())) if terms else None
-
-    def live(self) -> Value | None:
-        """The number of leading iterations after which every store is masked off."""
+    def find(self) -> bool:
+        """Compute the limits at the insertion point; whether there are any."""
         emitter = self.emitter
         builder = emitter.levels[-1].builder
-        total: Value | None = None
+        proven: dict[object, Term] = {}
+        off: set[object] = set()
+        for mask, map_ in self._masks():
+            terms = emitter.forms.mask_terms(mask, map_, emitter.shape)
+            provable = [term for term in terms if self._is_provable(term)]
+            if not provable:
+                continue
+            if len(provable) == len(terms):
+                proven.update((term.key(), term) for term in terms)
+            if (mask, map_) in off:
+                continue
+            off.add((mask, map_))
+            count = self._count(provable, largest_lane=False)
+            self.live = (
+                count if self.live is None else builder.emit("arith.maxsi", self.live, count)
+            )
+        emitter.plan.known = set(proven)
+        emitter.plan.off = off
+        if proven:
+            self.fast = self._count(list(proven.values()))
+        return self.live is not None
+
+    def is_idle_when_dead(self) -> bool:
+        """Whether iterations with all masks in `off` change nothing."""
+        off = self.emitter.plan.off
         for root in self.nest.roots:
-            assert isinstance(root, StoreRoot), "only nests of stores can stop early"
-            if len(root.inputs) < 3:
+            if isinstance(root, StoreRoot):
+                if len(root.inputs) < 3 or (root.inputs[2], root.map) not in off:
+                    return False
+            elif isinstance(root, ReduceRoot):
+                kind = root.op.attrs["kind"]
+                if kind == "region" or root.axis is None:
+                    return False
+                value = self._constant_when_dead(root.inputs[0], root.map)
+                element = element_type(root.inputs[0].type)
+                assert isinstance(element, ScalarType), "named kinds combine numbers"
+                if value is None or value != identity_of(kind, element):
+                    return False
+            else:
+                return False
+        return True
+
+    def _constant_when_dead(self, value: Value, map_: IndexMap) -> float | None:
+        """The number that a value is wherever the masks in `off` are off, if it is one."""
+        op = value.defining_op
+        if op is None or (is_block(value) and self.emitter.is_stored(value) is not None):
+            return None
+        name = op.name
+        if name == "arith.constant":
+            return op.attrs["value"]
+        operand = op.operands[0] if op.operands else None
+        if name == "tile.load":
+            if len(op.operands) < 2 or (op.operands[1], map_) not in self.emitter.plan.off:
                 return None
-            terms = emitter.forms.mask_terms(root.inputs[2], root.map, emitter.shape)
-            terms = [term for term in terms if self._is_provable(term)]
-            if not terms:
-                return None
-            count = self._count(terms, largest_lane=False)
-            total = count if total is None else builder.emit("arith.maxsi", total, count)
-        return total
+            return 0 if len(op.operands) < 3 else self._constant_when_dead(op.operands[2], map_)
+        if name == "tile.splat":
+            return self._constant_when_dead(op.operands[0], ())
+        if name in ("arith.extf", "tile.broadcast", "tile.expand_dims"):
+            assert operand is not None, f"{name} has an operand"
+            return self._constant_when_dead(operand, operand_map(op, 0, map_))
+        if name == "arith.select" and (operand, map_) in self.emitter.plan.off:
+            return self._constant_when_dead(op.operands[2], map_)
+        if name == "arith.mulf":
+            left, right = (self._constant_when_dead(o, map_) for o in op.operands)
+            if left is not None and right is not None:
+                return left * right
+        return None
 
     def _masks(self) -> list[tuple[Value, tuple[int, ...]]]:
         emitter = self.emitter

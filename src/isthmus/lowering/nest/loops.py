@@ -36,12 +36,15 @@ __all__ = ["NestEmitter"]
 
 @dataclass(slots=True)
 class Part:
-    """A stretch of the innermost loop: [lower, upper) by `lanes`; `fast` needs no masks."""
+    """A stretch of the innermost loop: [lower, upper) by `lanes`.
+
+    kind: "fast" where all provable masks hold, "dead" where they are all off, "masked" between.
+    """
 
     lower: Value | int
     upper: Value | int
     lanes: int
-    fast: bool = False
+    kind: str = "masked"
 
 
 @dataclass(slots=True)
@@ -139,53 +142,62 @@ class NestEmitter(Expressions):
         return parts
 
     def _parts(self, dimension: int, depth: int) -> list[Part]:
+        """The parts of the innermost loop, in order: fast, masked, dead, and odd lanes."""
         extent = self.shape[dimension]
-        needs_first = any(not r.combine.has_identity for r in self.running.values())
-        needs_first = needs_first or self._is_reversed()  # limits count from the other end
-        limits = Limits(self, self.nest, dimension, depth)
-        limit = None if needs_first else limits.find()
-        builder = self.levels[-1].builder
-        if dimension != self.vector:
-            if limit is None:
-                return [Part(0, extent, 1)]
-            return [Part(0, limit, 1, fast=True), Part(limit, self._end(limits, extent, 1), 1)]
-        if limit is None:
-            return self._even_parts(0, extent)
-        width, base = self.plan.width, self.plan.base
-        whole = builder.emit("arith.divsi", limit, builder.i64(width))
-        whole = builder.emit("arith.muli", whole, builder.i64(width))
-        parts = [Part(0, whole, width, fast=True)]
+        limits = Limits(self, self.nest, dimension)
+        splits = not self._is_reversed() and limits.find()  # limits count from index 0
+        along_lanes = dimension == self.vector
+        if not splits:
+            return self._even_parts(0, extent) if along_lanes else [Part(0, extent, 1)]
+        width, base = (self.plan.width, self.plan.base) if along_lanes else (1, 1)
+        parts: list[Part] = []
+        start = 0
+        if any(not running.combine.has_identity for running in self.running.values()):
+            width, start = base, base
+            parts.append(Part(0, base, base))
         even = extent // base * base
-        parts.append(Part(whole, self._end(limits, even, base), base))
+        at: Value | int = start
+        if limits.fast is not None:
+            end = self._rounded(limits.fast, start, width, even, up=False)
+            parts.append(Part(at, end, width, "fast"))
+            at = end
+        if limits.live is not None:
+            end = self._rounded(limits.live, start, base, even, up=True)
+            parts.append(Part(at, end, base))
+            if not limits.is_idle_when_dead():
+                parts.append(Part(end, even, base, "dead"))
+        else:
+            parts.append(Part(at, even, base))
         if even < extent:
             parts.append(Part(even, extent, extent - even))
         return parts
 
-    def _end(self, limits: Limits, extent: int, step: int) -> Value | int:
-        """Where the masked part may stop: stores that are all off need no visit."""
-        if any(not isinstance(root, StoreRoot) for root in self.nest.roots):
-            return extent
-        cap = limits.live()
-        if cap is None:
-            return extent
+    def _rounded(self, limit: Value, start: int, step: int, extent: int, *, up: bool) -> Value:
+        """`limit` as a whole number of steps from `start`, in [start, extent]."""
         builder = self.levels[-1].builder
+        if up:
+            limit = builder.emit("arith.minsi", limit, builder.i64(extent))
+        if start:
+            limit = builder.emit("arith.subi", limit, builder.i64(start))
+            limit = builder.emit("arith.maxsi", limit, builder.i64(0))
         if step > 1:
-            cap = builder.emit("arith.addi", cap, builder.i64(step - 1))
-            cap = builder.emit("arith.divsi", cap, builder.i64(step))
-            cap = builder.emit("arith.muli", cap, builder.i64(step))
-        return builder.emit("arith.minsi", cap, builder.i64(extent))
+            if up:
+                limit = builder.emit("arith.addi", limit, builder.i64(step - 1))
+            limit = builder.emit("arith.divui", limit, builder.i64(step))
+            limit = builder.emit("arith.muli", limit, builder.i64(step))
+        return builder.emit("arith.addi", limit, builder.i64(start)) if start else limit
 
     def _innermost(self, depth: int) -> None:
         dimension = self.order[depth]
         parts = self._parts(dimension, depth)
-        known = self._known_terms
         for part in parts:
             if dimension == self.vector:
                 self._change_lanes(part.lanes)
                 self.lanes = part.lanes
-            self.known = known if part.fast else set()
+            self.known = self.plan.known if part.kind == "fast" else set()
+            self.off = self.plan.off if part.kind == "dead" else set()
             self._run_part(part, dimension, depth)
-            self.known = set()
+            self.known = self.off = set()
         self._finish()
 
     def _run_part(self, part: Part, dimension: int, depth: int) -> None:
@@ -195,6 +207,8 @@ class NestEmitter(Expressions):
                 running.state = running.combine.identity(outer, self.lanes)
         if any(running.state is None for running in self.running.values()):
             self._peel(part, dimension, depth)
+            if part.lower == part.upper:
+                return
         initial = [value for r in self.running.values() for value in r.state or ()]
         region = Region([I64, *(value.type for value in initial)])
         arguments = iter(region.args[1:])
@@ -244,10 +258,6 @@ class NestEmitter(Expressions):
 
     # Bodies ----------------------------------------------------------------------------------
 
-    @property
-    def _known_terms(self) -> set[object]:
-        return self.plan.known
-
     def _body(self) -> None:
         """All roots at the current indices: first what they read, then what they write."""
         number = len(self.levels) - 1
@@ -258,6 +268,8 @@ class NestEmitter(Expressions):
     def _inputs(self, root: Root, number: int) -> list[Value | None]:
         if isinstance(root, StoreRoot):
             masked = len(root.inputs) > 2
+            if masked and (root.inputs[2], root.map) in self.off:
+                return [None, None]
             mask = self.mask(root.op.operands[2], root.map, number) if masked else None
             return [self.value(root.inputs[1], root.map), mask]
         if isinstance(root, AtomicRoot):
@@ -270,7 +282,8 @@ class NestEmitter(Expressions):
     def _perform(self, root: Root, values: list[Value | None], number: int) -> None:
         if isinstance(root, StoreRoot):
             value, mask = values
-            assert value is not None, "a store has a value"
+            if value is None:
+                return  # known to be masked off
             self.write(self.forms.form(root.inputs[0], root.map), value, mask, number)
         elif isinstance(root, MaterialiseRoot):
             assert values[0] is not None, "a block has a value"

@@ -27,7 +27,8 @@ class NestShape:
 
     vector: the vectorised dimension, or None; order: dimensions from the outermost loop in;
     base: lanes of one vector register; width: lanes handled together in the fast part;
-    loads: lazy loads with their maps; known: mask terms proven for the fast part.
+    loads: lazy loads with their maps; known: mask terms proven for the fast part; off: masks
+    that are off in the dead part.
     """
 
     def __init__(self, expressions: Expressions, nest: Nest) -> None:
@@ -35,6 +36,7 @@ class NestShape:
         self.nest = nest
         self.loads: list[tuple[Operation, IndexMap]] = []
         self.known: set[object] = set()
+        self.off: set[object] = set()
         self._accesses: list[Form] = []
         self._bits = 0
         self._collect()
