@@ -6,29 +6,34 @@ stride 0, odd sizes, one element, zero size, NaN and infinities). Outputs lie be
 
 from __future__ import annotations
 
+import dataclasses
+from functools import partial
+
 import numpy as np
 import pytest
 from operator_cases import GENERATORS, MADE, NO_KERNEL, cases, dtypes
 from operator_runs import assert_close, run
 
 from isthmus.ops import OPERATORS
+from isthmus.ops.fused import plan_pointwise
 from isthmus.targets import host_target
 
-PLANNED = [
+WITH_KERNEL = [
     (name, dtype)
-    for name, op in OPERATORS.items()
-    if op.plan is not None and name not in MADE
+    for name in OPERATORS
+    if name not in (*NO_KERNEL, *MADE)
     for dtype in dtypes(name)
 ]
 
 
-@pytest.mark.parametrize(("name", "dtype"), PLANNED)
+@pytest.mark.parametrize(("name", "dtype"), WITH_KERNEL)
 @pytest.mark.filterwarnings("ignore:invalid value encountered", "ignore:overflow encountered")
 def test_operator(name, dtype):
     op, target = OPERATORS[name], host_target()
+    plan = partial(plan_pointwise, name) if op.is_pointwise else None
     for case in cases(name, dtype):
         expected = op.reference(case.inputs, case.attrs)
-        actual = run(op, case.inputs, case.attrs, target)
+        actual = run(op, case.inputs, case.attrs, target, plan=plan)
         for index, (got, wanted) in enumerate(zip(actual, expected, strict=True)):
             assert_close(op, got, wanted, dtype, f"{name} {dtype} {case.name} output {index}")
 
@@ -45,8 +50,6 @@ def test_every_operator_has_a_kernel_and_cases():
 
 @pytest.mark.parametrize("name", ["sum", "layer_norm_backward", "embedding_backward", "matmul"])
 def test_sums_do_not_depend_on_the_number_of_cores(name):
-    import dataclasses
-
     op, target = OPERATORS[name], host_target()
     case = cases(name, "f32")[0]
     one, many = (
