@@ -170,7 +170,8 @@ class Region:
 
 
 class Function:
-    """One kernel. `arg_attrs` holds per-argument facts: "divisibility" (int), "noalias" (bool)."""
+    """One kernel. `arg_attrs` holds per-argument facts: "divisibility" (int), "noalias" (bool),
+    "same_as" (number of an earlier pointer argument that starts at the same address)."""
 
     __slots__ = ("arg_attrs", "attrs", "body", "location", "name")
 
