@@ -145,7 +145,9 @@ def _program(options: argparse.Namespace) -> int:
     executable = Session(program).prepare(options.graph)
     if form == "memory":
         return _emit(options, {form: plan_report(executable.arena)})
-    return _emit(options, {form: "\n\n".join(executable.kernel_sources())})
+    sources = {kernel.specialisation.source.name: kernel.specialisation.source.text
+               for kernel in executable.kernels}  # fmt: skip
+    return _emit(options, {form: "\n\n".join(sources.values())})
 
 
 def _graph_text(graph: Graph) -> str:

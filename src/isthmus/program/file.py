@@ -194,7 +194,7 @@ def save_program(program: Program, path: Path) -> None:
         raise ProgramError(f"a program file ends in .json, got {path.name}")
     data = encode_program(program)
     if program.weights:
-        content = save_tensors({n: np.ascontiguousarray(a) for n, a in program.weights.items()})
+        content = save_tensors({n: np.asarray(a, order="C") for n, a in program.weights.items()})
         data["weights"] = {
             "file": path.with_suffix(".safetensors").name,
             "digest": hashlib.sha256(content).hexdigest(),

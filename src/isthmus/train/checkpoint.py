@@ -42,7 +42,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         and the folder are then as they were.
     """
     header = {_KEY: json.dumps({"version": FORMAT_VERSION, **checkpoint.run})}
-    state = {name: np.ascontiguousarray(array) for name, array in checkpoint.state.items()}
+    state = {name: np.asarray(array, order="C") for name, array in checkpoint.state.items()}
     content = save(state, metadata=header)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:

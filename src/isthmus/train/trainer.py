@@ -226,7 +226,13 @@ class Trainer:
             stays as it was. CheckpointError when a checkpoint cannot be written.
         """
         config, schedule = self.config, self.config.schedule
-        self.out.mkdir(parents=True, exist_ok=True)
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(
+                f"cannot make the folder {self.out}: {error.strerror}",
+                hint="choose another --out",
+            ) from error
         metrics = MetricsWriter(self.metrics_path, keep_steps=self.step if self.step else None)
         try:
             with self._signals():

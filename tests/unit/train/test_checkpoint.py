@@ -28,6 +28,7 @@ def test_round_trip(tmp_path):
     assert loaded.run["sampler"] == {"epoch": 0, "index": 3}
     for name, array in sample().state.items():
         assert loaded.state[name].dtype == array.dtype
+        assert loaded.state[name].shape == array.shape
         np.testing.assert_array_equal(loaded.state[name], array)
     assert [p.name for p in tmp_path.iterdir()] == ["c.safetensors"]
 

@@ -247,6 +247,8 @@ class CpuDevice:
     def __init__(self, target: TargetDescription, threads: int | None = None) -> None:
         self.target = target
         settings = config()
+        if threads is not None and threads < 1:
+            raise DeviceError(f"threads is {threads}; it must be 1 or more")
         runtime = _runtime()
         self.threads = Threads(
             threads or settings.num_threads,
