@@ -26,15 +26,19 @@ class Kernel:
 
     def __init__(self, function: Function, target: TargetDescription | None = None) -> None:
         target = target or host_target()
-        self.function = function
-        self.lowered: LoweredKernel = lower(function, target)
-        self.text = emit_module([self.lowered.function], target)
+        self.text = self.compile(function, target)
         code = compile_object(self.text, target)
         machine = llvm.Target.from_triple(target.triple).create_target_machine(jit=True)
         empty = llvm.parse_assembly(f'target triple = "{target.triple}"')
         self._engine = llvm.create_mcjit_compiler(empty, machine)
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
+
+    def compile(self, function: Function, target: TargetDescription) -> str:
+        """LLVM IR for `function`, which is not loaded."""
+        self.function = function
+        self.lowered: LoweredKernel = lower(function, target)
+        return emit_module([self.lowered.function], target)
 
     def __call__(
         self, *arguments: np.ndarray | float, grid: tuple[int, int, int] = (1, 1, 1)
