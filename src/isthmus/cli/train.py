@@ -83,7 +83,7 @@ def execute(options: argparse.Namespace) -> int:
         session = Session(program, threads=options.threads)
         session.prepare("train" if options.accumulate == 1 else "gradient")
         session.initialise(options.seed)
-    steps = options.steps or _steps_that_fit(session, task)
+    steps = _steps_that_fit(session, task) if options.steps is None else options.steps
     config = TrainConfig(
         steps=steps,
         learning_rate=options.learning_rate,

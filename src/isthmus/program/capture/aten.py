@@ -12,7 +12,7 @@ from isthmus.core.errors import CaptureError
 from isthmus.program.capture.convert import Converter, NllGradient, dtype_of, rule
 from isthmus.program.graph import Value
 
-F32, I64, BOOL = dtype_named("f32"), dtype_named("i64"), dtype_named("bool")
+I64, BOOL = dtype_named("i64"), dtype_named("bool")
 
 
 def _dims(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
@@ -756,4 +756,3 @@ def _(c: Converter, params: list[Value], grads: list[Value], momenta: list[Value
             c.env[c.node.args[2][index]] = result[1]  # type: ignore[index]
 
 
-_USED = (F32,)

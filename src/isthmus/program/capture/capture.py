@@ -117,7 +117,7 @@ class _Pieces:
         }
         arrays = {name: _array(tensor) for name, tensor in states.items()}
         arrays["optimizer.step"] = np.array(self.optimizer.step_count, np.float32)
-        arrays["gradient.weight"] = np.array(0.0, np.float32)
+        arrays["gradient_weight"] = np.array(0.0, np.float32)
         return arrays
 
     def initialiser(self, name: str, tensor: torch.Tensor) -> dict[str, Any]:
@@ -288,16 +288,16 @@ class _Pieces:
             share = converter.emit("mul", gradient, factor)
             share = converter.emit("where", counted, share, converter.constant(0, share.spec.dtype))
             graph.updates[f"gradient.{name}"] = converter.emit("add", total, share)
-        total = self._state(graph, "gradient.weight", TensorSpec((), F32), "gradient",
+        total = self._state(graph, "gradient_weight", TensorSpec((), F32), "gradient",
                             {"kind": "zeros"})  # fmt: skip
-        graph.updates["gradient.weight"] = converter.emit("add", total, weight)
+        graph.updates["gradient_weight"] = converter.emit("add", total, weight)
         self._update_buffers(graph, buffers)
         return self._finish(graph, converter)
 
     def apply_graph(self) -> Graph:
         """The update from gradients that were added up, which are cleared."""
         graph, converter = self._start("apply")
-        total = self._state(graph, "gradient.weight", TensorSpec((), F32), "gradient",
+        total = self._state(graph, "gradient_weight", TensorSpec((), F32), "gradient",
                             {"kind": "zeros"})  # fmt: skip
         gradients = []
         for name, tensor in self.parameters.items():
@@ -307,7 +307,7 @@ class _Pieces:
                 converter.emit("div", summed, converter.cast(total, spec.dtype))
             )
             graph.updates[f"gradient.{name}"] = converter.constant(0, spec.dtype, spec.shape)
-        graph.updates["gradient.weight"] = converter.constant(0, F32)
+        graph.updates["gradient_weight"] = converter.constant(0, F32)
         self._optimize(graph, converter, gradients)
         return self._finish(graph, converter)
 
