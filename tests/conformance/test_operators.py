@@ -18,8 +18,18 @@ from isthmus.ops import OPERATORS
 from isthmus.ops.fused import plan_pointwise
 from isthmus.targets import host_target
 
+#: Operators whose kernels take long to compile: f16 and f64 only in `make test-all`.
+LONG = (
+    "attention", "attention_backward", "matmul", "sum", "mean", "max", "min", "prod", "argmax",
+    "cross_entropy", "cross_entropy_backward", "layer_norm_backward",
+)  # fmt: skip
 WITH_KERNEL = [
-    (name, dtype)
+    pytest.param(
+        name,
+        dtype,
+        id=f"{name}-{dtype}",
+        marks=[pytest.mark.slow] if name in LONG and dtype in ("f16", "f64") else [],
+    )
     for name in OPERATORS
     if name not in (*NO_KERNEL, *MADE)
     for dtype in dtypes(name)
