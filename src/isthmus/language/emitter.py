@@ -15,6 +15,7 @@ from isthmus.core.location import Location
 from isthmus.ir.builder import Builder
 from isthmus.ir.core import Region, Value
 from isthmus.ir.types import TileType, Type
+from isthmus.language.diagnostics import MISTAKES
 from isthmus.language.types import (
     dtype,
     float32,
@@ -87,7 +88,9 @@ class Emitter:
 
     def fail(self, code: str, message: str, hint: str | None = None) -> NoReturn:
         """Raise the KernelError for what is being built."""
-        raise KernelError(message, location=self.location(), hint=hint, code=code)
+        raise KernelError(
+            message, location=self.location(), hint=hint or MISTAKES[code].hint, code=code
+        )
 
     # Constants and IR values
 
@@ -205,7 +208,8 @@ class Emitter:
         value = unwrap(value)
         if isinstance(value, Tensor):
             self.fail(
-                "K204", f"{what} must be known at compile time; here it is a run-time {value}",
+                "K204", f"{what} must be known at compile time; here it is {describe(value)}, "
+                "known at run time only",
                 "make it a tl.constexpr parameter, or annotate the local: `N: tl.constexpr = ...`",
             )  # fmt: skip
         if not isinstance(value, int):
@@ -377,19 +381,26 @@ class Emitter:
                     "pointers take + and - with integers, and comparisons",
                 )  # fmt: skip
             return left, right
-        if isinstance(left, Tensor) and isinstance(right, Tensor):
-            common = promote(left.dtype, right.dtype, division=division)
-            return self.cast(left, common), self.cast(right, common)
         if not isinstance(left, Tensor) and not isinstance(right, Tensor):
             left = self.tensor(left)
-            return self.unify(left, right, division=division)
-        run_time: Tensor
-        number: Any
-        run_time, number = (left, right) if isinstance(left, Tensor) else (right, left)
-        own = self.tensor(number).dtype
-        common = promote_literal(own, run_time.dtype, division=division)
-        weak, strong = self.literal(number, common), self.cast(run_time, common)
-        return (strong, weak) if run_time is left else (weak, strong)
+        if isinstance(left, Tensor) and isinstance(right, Tensor):
+            common = promote(left.dtype, right.dtype, division=division)
+        elif isinstance(left, Tensor):
+            common = promote_literal(self.tensor(right).dtype, left.dtype, division=division)
+        else:
+            common = promote_literal(self.tensor(left).dtype, right.dtype, division=division)
+        if common is None:
+            self.fail(
+                "K308" if division else "K301",
+                f"{describe(left)} and {describe(right)} do not combine"
+                + (" in a division: their signs differ" if division else ""),
+                "cast one side to the dtype of the other",
+            )
+        a, b = (
+            self.cast(side, common) if isinstance(side, Tensor) else self.literal(side, common)
+            for side in (left, right)
+        )
+        return a, b
 
     def binary(self, operator: str, left: Any, right: Any) -> Tensor:
         """left OPERATOR right, at least one of them a run-time value."""
@@ -398,8 +409,6 @@ class Emitter:
             return self._pointer_arithmetic(operator, left, right)
         if operator == "/":
             return self.divide(left, right)
-        if operator in ("%", "//"):
-            self._check_signedness(operator, left, right)
         signed_shift = not isinstance(left, Tensor) or left.dtype.is_int_signed()
         a, b = self.unify(left, right, division=operator in ("%", "//"))
         element = a.dtype
@@ -430,17 +439,6 @@ class Emitter:
             a, b = self.cast(a, float32), self.cast(b, float32)
         a, b = self.broadcast(a, b)
         return self.make("arith.divf", a, b, like=a)
-
-    def _check_signedness(self, operator: str, left: Any, right: Any) -> None:
-        if not isinstance(left, Tensor) or not isinstance(right, Tensor):
-            return
-        if left.dtype.is_floating() or right.dtype.is_floating():
-            return
-        if left.dtype.is_int_signed() != right.dtype.is_int_signed():
-            self.fail(
-                "K308", f"{operator} of {left.dtype} and {right.dtype} mixes signs",
-                "cast one side to the dtype of the other",
-            )  # fmt: skip
 
     def _pointer_arithmetic(self, operator: str, left: Any, right: Any) -> Tensor:
         if operator == "+" and _is_pointer(right) and not _is_pointer(left):
@@ -525,7 +523,7 @@ class Emitter:
         """The dtype of a loop variable: that of its bounds combined."""
         result: dtype = int32 if bounds[0].dtype.is_bool() else bounds[0].dtype
         for bound in bounds[1:]:
-            result = promote(result, bound.dtype)
+            result = promote(result, bound.dtype) or result
         return result
 
 
@@ -545,7 +543,7 @@ def describe(value: Any) -> str:
     if isinstance(value, Tensor):
         if value.shape:
             return f"a block {list(value.shape)} of {value.dtype}"
-        return f"a {value.dtype}"
+        return f"a scalar of {value.dtype}"
     if isinstance(value, (bool, int, float, str, type(None))):
         return repr(value)
     if isinstance(value, (dtype, pointer_type)):

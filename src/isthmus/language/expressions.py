@@ -82,7 +82,7 @@ class Frame:
 
     source: KernelSource
     scope: dict[str, Any]
-    constants: set[str] = field(default_factory=set)
+    constants: dict[str, Any] = field(default_factory=dict)
     pending: set[str] = field(default_factory=set)
     gone: dict[str, str] = field(default_factory=dict)
     loop_depth: int = 0
@@ -532,7 +532,7 @@ class Expressions:
         place, caller = self.builder.location, self.frame
         if self.depth >= MAX_CALL_DEPTH:
             self.emitter.fail("K209", f"{source.name} calls itself without end")
-        self.frame = Frame(source, scope, set(source.constexpr_names))
+        self.frame = Frame(source, scope, dict.fromkeys(source.constexpr_names))
         self.depth += 1
         try:
             return self.run_function()

@@ -8,7 +8,7 @@ from typing import Any
 from isthmus.core.errors import KernelError
 from isthmus.ir.builder import Builder
 from isthmus.ir.core import Function
-from isthmus.language.emitter import Emitter, describe
+from isthmus.language.emitter import Emitter
 from isthmus.language.expressions import Frame, static
 from isthmus.language.source import KernelSource
 from isthmus.language.statements import Statements
@@ -80,15 +80,7 @@ def build(
         scope[key] = Tensor(function.args[place], kind)
     builder = Builder(function)
     emitter = Emitter(builder, dict(options or {}))
-    frame = Frame(source, scope, set(source.constexpr_names))
-    result = Statements(emitter, frame).run_function()
-    if result is not None:
-        raise KernelError(
-            f"kernel {source.name} returns {describe(result)}; a kernel gives its results by "
-            "tl.store",
-            location=source.location(tree),
-            hint="write `return` alone",
-            code="K306",
-        )
+    frame = Frame(source, scope, dict.fromkeys(source.constexpr_names))
+    Statements(emitter, frame).run_function()
     builder.create("func.return")
     return function

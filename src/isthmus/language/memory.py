@@ -38,12 +38,12 @@ def _mask(emitter: Emitter, mask: Any) -> Tensor | None:
     if mask is None:
         return None
     block = emitter.tensor(mask)
-    if isinstance(block.dtype, pointer_type) or not block.dtype.is_int():
+    if block.dtype != int1:
         emitter.fail(
             "K503", f"a mask is made of truth values, got {describe(block)}",
-            "compare: mask = offsets < n",
+            "compare: mask = offsets < n, or convert: mask.to(tl.int1)",
         )  # fmt: skip
-    return emitter.cast(block, int1)
+    return block
 
 
 def _hints(cache: Any, eviction: Any, volatile: Any = False) -> dict[str, Any]:

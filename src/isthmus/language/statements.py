@@ -126,7 +126,7 @@ class Statements(Expressions):
     def set_name(self, name: str, value: Any) -> None:
         frame = self.frame
         frame.scope[name] = value
-        frame.constants.discard(name)
+        frame.constants.pop(name, None)
         if isinstance(value, Tensor) and value.value is not None and value.value.hint is None:
             value.value.hint = name
 
@@ -136,8 +136,14 @@ class Statements(Expressions):
                 node, "K204", f"{name} is annotated tl.constexpr, but it is {describe(value)}",
                 "leave the annotation out, or compute it from constexpr values only",
             )  # fmt: skip
-        self.frame.scope[name] = static(value)
-        self.frame.constants.add(name)
+        frame = self.frame
+        if frame.constants.get(name, node) is not node:
+            self.fail(
+                node, "K205", f"{name} is a compile-time value already and keeps it",
+                "use another name",
+            )  # fmt: skip
+        frame.scope[name] = static(value)
+        frame.constants[name] = node
 
     def assign_annotated(self, node: ast.AnnAssign) -> None:
         if not isinstance(node.target, ast.Name):
@@ -189,7 +195,7 @@ class Statements(Expressions):
         """Build statements in a new region with a scope of their own."""
         frame, region = self.frame, Region()
         saved = frame.scope, frame.constants, frame.gone
-        frame.scope, frame.constants, frame.gone = scope, set(frame.constants), dict(frame.gone)
+        frame.scope, frame.constants, frame.gone = scope, dict(frame.constants), dict(frame.gone)
         try:
             with self.emitter.region(region):
                 result = self.run(statements)
@@ -211,6 +217,9 @@ class Statements(Expressions):
                 results[name] = a
             elif a is _ABSENT or b is _ABSENT:
                 self.frame.gone[name] = f"only one branch of the `if` in line {line} sets it"
+            elif (a is None or b is None) and a is not b:
+                self.frame.gone[name] = f"it is None in one branch of the `if` in line {line}"
+                before.pop(name, None)
             else:
                 results[name] = merge.pair(name, a, b, before.get(name, _ABSENT))
         merge.finish(condition)
@@ -228,7 +237,7 @@ class Statements(Expressions):
         merge = _Merge(self, node, then_region, else_region)
         a = None if then_result is None else then_result.value
         b = None if else_result is None else else_result.value
-        value = merge.pair("the result", a, b, _ABSENT, code="K308")
+        value = merge.pair("the result", a, b, _ABSENT, code="K306")
         merge.finish(condition)
         return Returned(value, node)
 
@@ -505,7 +514,7 @@ class _Carried:
         owner, frame = self.owner, self.owner.frame
         saved = frame.scope, frame.constants, frame.gone
         frame.scope = self.scope_with(self.arguments)
-        frame.constants, frame.gone = set(frame.constants), dict(frame.gone)
+        frame.constants, frame.gone = dict(frame.constants), dict(frame.gone)
         frame.loop_depth += 1
         try:
             with owner.emitter.region(self.region):

@@ -283,36 +283,40 @@ def literal_dtype(value: float) -> dtype | None:
     return float64
 
 
-def promote(left: dtype, right: dtype, *, division: bool = False) -> dtype:
-    """The dtype in which two run-time values are combined.
+def promote(left: dtype, right: dtype, *, division: bool = False) -> dtype | None:
+    """The dtype in which two run-time values are combined; None where they do not combine.
 
-    f64 wins; then division involving a float is done in f32; then f32, f16; bf16 only with bf16
-    or an integer (with f8 it gives f32); two different f8 give f16. Integers give way to floats,
-    truth values to integers; the wider integer wins, and unsigned where widths are equal.
+    f64 wins; then division involving a float is done in f32; then f32, f16; bf16 only meets bf16
+    as such and gives f32 with anything else; two different f8 give f16, and f8 takes no integers.
+    Integers give way to floats, truth values to integers; the wider integer wins, and unsigned
+    where widths are equal; integers of different sign do not divide.
     """
     if left.kind == "float" or right.kind == "float":
-        floats = [side for side in (left, right) if side.kind == "float"]
-        if float64 in floats:
+        kinds = (left, right)
+        if float64 in kinds:
             return float64
-        if division or float32 in floats:
+        if division or float32 in kinds:
             return float32
-        if float16 in floats:
+        if float16 in kinds:
             return float16
-        if len(floats) == 2 and floats[0] is not floats[1]:
-            return float32 if bfloat16 in floats else float16
-        return floats[0]
-    if left.kind == "int" and right.kind == "int":
+        if bfloat16 in kinds:
+            return bfloat16 if left is right else float32
+        if left.kind == right.kind:
+            return left if left is right else float16
+        return None
+    signed = left.is_int_signed()
+    if signed == right.is_int_signed():
         return left if left.primitive_bitwidth > right.primitive_bitwidth else right
-    if left.kind != "int" and right.kind != "int":
-        return left if left.primitive_bitwidth > right.primitive_bitwidth else right
-    unsigned, signed = (right, left) if left.kind == "int" else (left, right)
-    return unsigned if unsigned.primitive_bitwidth >= signed.primitive_bitwidth else signed
+    if division:
+        return None
+    unsigned, other = (right, left) if signed else (left, right)
+    return unsigned if unsigned.primitive_bitwidth >= other.primitive_bitwidth else other
 
 
 _KIND_ORDER = {"bool": 0, "int": 1, "uint": 1, "float": 2}
 
 
-def promote_literal(literal: dtype, other: dtype, *, division: bool = False) -> dtype:
+def promote_literal(literal: dtype, other: dtype, *, division: bool = False) -> dtype | None:
     """The dtype in which a literal meets a run-time value: a literal of no higher kind is weak."""
     if _KIND_ORDER[literal.kind] <= _KIND_ORDER[other.kind]:
         return promote(other, other, division=division)
