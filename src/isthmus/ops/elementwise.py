@@ -165,7 +165,7 @@ def _clamp(x: np.ndarray, attrs: Attrs) -> np.ndarray:
 
 # ---------------------------------------------------------------- the table
 
-_VECTOR = "own vector code in `lowering`, a few ULP; see docs/numerics.md"
+_VECTOR = "own vector code, whose own bound is below this"
 
 _define("neg", "-x.", np.negative, allowed=NUMBERS)
 _define("abs", "Magnitude; INT_MIN stays.", np.abs, allowed=NUMBERS)

@@ -135,7 +135,7 @@ def embedding_backward_kernel(
     for position in range(count):
         index = tl.load(index_ptr + position)
         if (index >= 0) & (index < V) & (index != padding_idx):
-            grad_row = grad_ptr + position.to(tl.int64) * D
+            grad_row = grad_ptr + tl.cast(position, tl.int64) * D
             grad = tl.load(grad_row + columns, mask=mask, other=0.0)
             sums = tl.load(sum_ptr + index * D + columns, mask=mask, other=0.0)
             tl.store(sum_ptr + index * D + columns, sums + grad.to(ACC), mask=mask)

@@ -388,7 +388,7 @@ def cumsum_columns_kernel(x_ptr, out_ptr, N, inner, BLOCK_I: tl.constexpr, ACC: 
     inside = columns < inner
     total = tl.zeros((BLOCK_I,), ACC)
     for step in range(N):
-        offsets = base + step.to(tl.int64) * inner + columns
+        offsets = base + tl.cast(step, tl.int64) * inner + columns
         total += tl.load(x_ptr + offsets, mask=inside, other=0).to(ACC)
         tl.store(out_ptr + offsets, total, mask=inside)
 
