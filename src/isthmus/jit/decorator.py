@@ -94,7 +94,7 @@ class JitFunction:
         self.source = KernelSource(fn)
         self.options = dict(options or {})
         self.arg_names = self.source.parameter_names
-        self._fixed = frozenset(
+        self.do_not_specialize = frozenset(
             self.arg_names[entry] if isinstance(entry, int) else entry
             for entry in do_not_specialize
         )
@@ -219,7 +219,7 @@ class JitFunction:
             if source_of(value) is not None or isinstance(value, str):
                 classes.append(("constant", value))
                 continue
-            entry = classify(value, name not in self._fixed)
+            entry = classify(value, name not in self.do_not_specialize)
             classes.append(entry)
             if entry[0][0] == "*":
                 ranges.append(memory_range(value))

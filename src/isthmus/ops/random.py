@@ -163,13 +163,13 @@ GROUPS = 8
 
 
 @jit
-def philox_words(key_ptr, counter, STREAM: tl.constexpr):
+def philox_words(key_ptr, counter, stream):
     """Four blocks of 32-bit words for a block of 64-bit counters."""
     seed = tl.load(key_ptr)
     step = tl.load(key_ptr + 1)
     c0 = counter.to(tl.uint32)
     c1 = (counter >> 32).to(tl.uint32)
-    c2 = tl.full(counter.shape, STREAM, tl.uint32)
+    c2 = tl.full(counter.shape, stream, tl.uint32)
     c3 = tl.full(counter.shape, 0, tl.uint32) + step.to(tl.uint32)
     k0 = seed.to(tl.uint32)
     k1 = (seed >> 32).to(tl.uint32)
@@ -195,15 +195,15 @@ def unit(word, BITS: tl.constexpr, ACC: tl.constexpr):
     return (word >> (32 - BITS)).to(ACC) * (1.0 / (1 << BITS))
 
 
-@jit
+@jit(do_not_specialize=["stream"])
 def uniform_kernel(
-    key_ptr, out_ptr, size, STREAM: tl.constexpr, LOW: tl.constexpr, WIDTH: tl.constexpr,
+    key_ptr, out_ptr, size, stream, LOW: tl.constexpr, WIDTH: tl.constexpr,
     BITS: tl.constexpr, GROUPS: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """GROUPS groups of 1024 elements per program."""
     group = (tl.program_id(0) * GROUPS + tl.arange(0, GROUPS)).to(tl.int64)[:, None]
     lane = tl.arange(0, 256)[None, :]
-    w0, w1, w2, w3 = philox_words(key_ptr, group * 256 + lane, STREAM)
+    w0, w1, w2, w3 = philox_words(key_ptr, group * 256 + lane, stream)
     place = group * 1024 + lane
     tl.store(out_ptr + place, unit(w0, BITS, ACC) * WIDTH + LOW, mask=place < size)
     place += 256
@@ -225,15 +225,15 @@ def normal_pair(a, b, MEAN: tl.constexpr, STD: tl.constexpr, ACC: tl.constexpr):
     return radius * tl.cos(angle) + MEAN, radius * tl.sin(angle) + MEAN
 
 
-@jit
+@jit(do_not_specialize=["stream"])
 def normal_kernel(
-    key_ptr, out_ptr, size, STREAM: tl.constexpr, MEAN: tl.constexpr, STD: tl.constexpr,
+    key_ptr, out_ptr, size, stream, MEAN: tl.constexpr, STD: tl.constexpr,
     GROUPS: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """GROUPS groups of 1024 elements per program."""
     group = (tl.program_id(0) * GROUPS + tl.arange(0, GROUPS)).to(tl.int64)[:, None]
     lane = tl.arange(0, 256)[None, :]
-    w0, w1, w2, w3 = philox_words(key_ptr, group * 256 + lane, STREAM)
+    w0, w1, w2, w3 = philox_words(key_ptr, group * 256 + lane, stream)
     z0, z1 = normal_pair(w0, w1, MEAN, STD, ACC)
     z2, z3 = normal_pair(w2, w3, MEAN, STD, ACC)
     place = group * 1024 + lane
@@ -256,15 +256,15 @@ def drop(
     tl.store(mask_ptr + place, kept, mask=inside)
 
 
-@jit
+@jit(do_not_specialize=["stream"])
 def dropout_kernel(
-    x_ptr, key_ptr, out_ptr, mask_ptr, size, STREAM: tl.constexpr, THRESHOLD: tl.constexpr,
+    x_ptr, key_ptr, out_ptr, mask_ptr, size, stream, THRESHOLD: tl.constexpr,
     SCALE: tl.constexpr, GROUPS: tl.constexpr, ACC: tl.constexpr,
 ):  # fmt: skip
     """GROUPS groups of 1024 elements per program."""
     group = (tl.program_id(0) * GROUPS + tl.arange(0, GROUPS)).to(tl.int64)[:, None]
     lane = tl.arange(0, 256)[None, :]
-    w0, w1, w2, w3 = philox_words(key_ptr, group * 256 + lane, STREAM)
+    w0, w1, w2, w3 = philox_words(key_ptr, group * 256 + lane, stream)
     place = group * 1024 + lane
     drop(x_ptr, out_ptr, mask_ptr, place, size, w0, THRESHOLD, SCALE, ACC)
     drop(x_ptr, out_ptr, mask_ptr, place + 256, size, w1, THRESHOLD, SCALE, ACC)
@@ -285,7 +285,7 @@ def _uniform_plan(
 ) -> Plan:
     (out,) = outs
     args = {
-        "key_ptr": inputs(0), "out_ptr": outputs(0), "STREAM": attrs["stream"],
+        "key_ptr": inputs(0), "out_ptr": outputs(0), "stream": attrs["stream"],
         "LOW": float(attrs["low"]), "WIDTH": float(attrs["high"]) - float(attrs["low"]),
         "BITS": uniform_bits(out.dtype), "ACC": accumulate_type(out.dtype),
     }  # fmt: skip
@@ -297,7 +297,7 @@ def _normal_plan(
 ) -> Plan:
     (out,) = outs
     args = {
-        "key_ptr": inputs(0), "out_ptr": outputs(0), "STREAM": attrs["stream"],
+        "key_ptr": inputs(0), "out_ptr": outputs(0), "stream": attrs["stream"],
         "MEAN": float(attrs["mean"]), "STD": float(attrs["std"]),
         "ACC": accumulate_type(out.dtype),
     }  # fmt: skip
@@ -310,7 +310,7 @@ def _dropout_plan(
     probability = attrs["p"]
     args = {
         "x_ptr": inputs(0), "key_ptr": inputs(1), "out_ptr": outputs(0), "mask_ptr": outputs(1),
-        "STREAM": attrs["stream"], "THRESHOLD": dropout_threshold(probability),
+        "stream": attrs["stream"], "THRESHOLD": dropout_threshold(probability),
         "SCALE": 1.0 / (1.0 - probability) if probability < 1.0 else 0.0,
         "ACC": accumulate_type(views[0].dtype),
     }  # fmt: skip

@@ -83,11 +83,12 @@ def bind_launch(launch: Launch, memory: Callable[[Slot], Memory], label: str) ->
             signature[name] = "i1"
             arguments.append(value)
         elif isinstance(value, int):
-            if value == 1:
+            fixed = name in kernel.do_not_specialize
+            if value == 1 and not fixed:
                 constants[name] = 1
                 continue
             signature[name] = "i32" if -(2**31) <= value < 2**31 else "i64"
-            facts[name] = {"divisibility": 16} if value % 16 == 0 else {}
+            facts[name] = {"divisibility": 16} if value % 16 == 0 and not fixed else {}
             arguments.append(value)
         else:
             signature[name] = "f32"
