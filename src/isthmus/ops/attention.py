@@ -477,9 +477,7 @@ def _backward_plan(
         return Plan(tuple(launches), (space, q.size * statistics.size_bytes) if apart else (space,))
     if q.size:
         grid = (ceil_div(queries, common["BLOCK_T"]), batch * heads, 1)
-        launches.append(
-            Launch(attention_backward_q_kernel, {**shared, "dq_ptr": outputs(0)}, grid)
-        )
+        launches.append(Launch(attention_backward_q_kernel, {**shared, "dq_ptr": outputs(0)}, grid))
     if k.size:
         grid = (ceil_div(keys, common["BLOCK_S"]), batch * key_heads, 1)
         args = {**shared, "dk_ptr": outputs(1), "dv_ptr": outputs(2)}

@@ -185,9 +185,7 @@ def _block_k(k: int) -> int:
     return divide(k, 256, 8)
 
 
-def _batch(
-    shape: Sequence[int], a: View, b: View
-) -> tuple[list[int], list[list[int]]]:
+def _batch(shape: Sequence[int], a: View, b: View) -> tuple[list[int], list[list[int]]]:
     """Batch sizes merged to three at most, with the strides of a and b (0 where they repeat)."""
 
     def strides(view: View) -> list[int]:

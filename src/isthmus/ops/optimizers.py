@@ -201,7 +201,7 @@ def sgd_kernel(
     tl.store(new_param_ptr + places, p - lr * g, mask=mask)
 
 
-@jit
+@jit(do_not_specialize=["start"])
 def square_sum_kernel(
     x_ptr, out_ptr, size, start, LENGTH: tl.constexpr, BLOCK: tl.constexpr, ACC: tl.constexpr
 ):  # fmt: skip
@@ -355,4 +355,3 @@ register(
         empty="0 without elements",
     )
 )
-

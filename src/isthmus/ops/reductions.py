@@ -348,9 +348,9 @@ def argmax_kernel(
     for start in range(0, N, BLOCK_N):
         lines = outer * N + start + steps
         mask = (start + steps < N)[:, None] & inside[None, :]
-        x = tl.load(
-            x_ptr + lines[:, None] * inner + columns[None, :], mask=mask, other=LOWEST
-        ).to(ACC)
+        x = tl.load(x_ptr + lines[:, None] * inner + columns[None, :], mask=mask, other=LOWEST).to(
+            ACC
+        )
         top = tl.max(x, 0)
         hit = mask & (x == top[None, :])
         better = top > best
@@ -458,9 +458,7 @@ def _reduce(
     return Plan((first, *second.launches), (space, *second.workspaces))
 
 
-def sum_columns(
-    x: Slot, view: View, out: Slot, target: TargetDescription
-) -> tuple[Launch, ...]:
+def sum_columns(x: Slot, view: View, out: Slot, target: TargetDescription) -> tuple[Launch, ...]:
     """Sum a contiguous [rows, columns] over its rows, for a number of rows that is small."""
     rows, columns = view.shape
     block_i = block_size(columns, divide(columns, 512, 16), target)

@@ -14,7 +14,7 @@ from isthmus.ops.standard import Attrs, Cost, TensorSpec, Tolerance
 
 __all__ = [
     "ACCUMULATE", "BOOL", "F32", "F64", "FLOATS", "I64", "Arrays", "Specs", "as_dtype",
-    "axes_text", "broadcast_shapes", "cost_of", "integer_type", "normal_axes", "normal_axis",
+    "broadcast_shapes", "cost_of", "integer_type", "normal_axes", "normal_axis",
     "real", "require_dtypes", "require_same_dtype", "require_shape", "round_to", "statistics_dtype",
     "tolerances",
 ]  # fmt: skip
@@ -95,10 +95,6 @@ def normal_axes(op: str, axes: Sequence[int] | int | None, rank: int) -> tuple[i
     return tuple(normal)
 
 
-def axes_text(axes: Sequence[int]) -> str:
-    return ", ".join(map(str, axes))
-
-
 def real(array: Any) -> np.ndarray:
     """Any numbers as float64."""
     return np.asarray(array).astype(np.float64)
@@ -131,9 +127,7 @@ def round_to(values: np.ndarray, dtype: DType) -> np.ndarray:
     else:
         largest, overflow = (2.0 - 2.0**-mantissa) * 2.0**bias, np.inf
     finite = np.isfinite(values)
-    rounded = np.where(
-        finite & (np.abs(rounded) > largest), np.copysign(overflow, values), rounded
-    )
+    rounded = np.where(finite & (np.abs(rounded) > largest), np.copysign(overflow, values), rounded)
     return np.where(finite, rounded, values)
 
 

@@ -51,8 +51,7 @@ def _concat_infer(specs: Specs, attrs: Attrs) -> list[TensorSpec]:
     axis = normal_axis("concat", attrs["axis"], len(first))
     for spec in specs[1:]:
         fits = len(spec.shape) == len(first) and all(
-            position == axis or size == first[position]
-            for position, size in enumerate(spec.shape)
+            position == axis or size == first[position] for position, size in enumerate(spec.shape)
         )
         if not fits:
             raise ShapeError(
@@ -196,9 +195,7 @@ def _pad_plan(
         launches.append(fill_launch(outputs(0), out, attrs["value"], target))
     if x.size:
         start = sum(low * stride for low, stride in zip(attrs["low"], out.strides, strict=True))
-        launches.append(
-            copy_launch(inputs(0), x, outputs(0), out.strides, target, out_start=start)
-        )
+        launches.append(copy_launch(inputs(0), x, outputs(0), out.strides, target, out_start=start))
     return Plan(tuple(launches))
 
 
