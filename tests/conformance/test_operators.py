@@ -68,3 +68,18 @@ def test_sums_do_not_depend_on_the_number_of_cores(name):
     )
     for first, second in zip(one, many, strict=True):
         np.testing.assert_array_equal(first, second)
+
+
+def test_embedding_gradient_is_the_same_in_every_run():
+    # FIELD_REPORTS B28
+    op, target = OPERATORS["embedding_backward"], host_target()
+    random = np.random.default_rng(3)
+    grad = random.standard_normal((10_000, 70)).astype(np.float32)
+    index = random.integers(0, 7, 10_000)
+    first, *others = (run(op, [grad, index], {"rows": 7}, target)[0] for _ in range(10))
+    in_order = np.zeros((7, 70), np.float32)
+    for position, row in enumerate(index):
+        in_order[row] += grad[position]
+    np.testing.assert_array_equal(first, in_order)
+    for other in others:
+        np.testing.assert_array_equal(first, other)
