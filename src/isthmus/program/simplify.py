@@ -12,11 +12,12 @@ _POWERS = {2.0: "square", 0.5: "sqrt", -1.0: "reciprocal", -0.5: "rsqrt"}
 
 
 def simplify(graph: Graph) -> None:
-    """Powers by known exponents; transposed products."""
+    """Powers by known exponents; transposed products and concatenations."""
     for node in graph.nodes:
         if node.op == "pow":
             _replace_power(node)
     _transpose_products(graph)
+    _transpose_before_concat(graph)
     remove_dead_nodes(graph)
 
 
@@ -57,6 +58,38 @@ def _transpose_products(graph: Graph) -> None:
         nodes.append(made)
         replaced.add(product)
     graph.nodes = [node for node in nodes if node not in replaced]
+
+
+def _transpose_before_concat(graph: Graph) -> None:
+    """transpose(concat(xs)) as concat(transpose(x) for x in xs) where nobody reads the
+    concatenation itself: one pass over memory instead of two."""
+    readers = graph.users()
+    kept = set(graph.outputs.values()) | set(graph.updates.values())
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        joined = node.inputs[0].producer if node.op == "transpose" and node.inputs[0] else None
+        if (
+            joined is None
+            or joined.op != "concat"
+            or len(readers[joined.outputs[0]]) > 1
+            or joined.outputs[0] in kept
+        ):
+            nodes.append(node)
+            continue
+        order = tuple(node.attrs["order"])
+        turned: list[Value | None] = []
+        for value in joined.inputs:
+            assert value is not None
+            turn = Node("transpose", [value], [], {"order": order}, node.source)
+            shape = tuple(value.spec.shape[axis] for axis in order)
+            turn.outputs.append(new_value(f"{value.name}.t", shape, value, turn))
+            nodes.append(turn)
+            turned += turn.outputs
+        axis = order.index(joined.attrs["axis"] % len(order))
+        made = Node("concat", turned, node.outputs, {"axis": axis}, joined.source)
+        made.outputs[0].producer = made
+        nodes.append(made)
+    graph.nodes = nodes
 
 
 def _swaps_last_two(order: tuple[int, ...]) -> bool:

@@ -192,6 +192,18 @@ def test_transposed_product_is_swapped() -> None:
     assert matmul.outputs[0].spec.shape == (4, 8)
 
 
+def test_concatenation_is_written_in_its_final_order() -> None:
+    g = StepGraph()
+    parts = [g.batch(name, (1, 4, 2, 3)) for name in "qkv"]
+    joined = g("transpose", g("concat", *parts, axis=0), order=(1, 0, 3, 2))
+    g.output("y", g("reshape", joined, shape=(4, 18)))
+    fused = fuse(g.graph)
+    concat = only(fused, "concat")
+    assert concat.attrs["axis"] == 1
+    assert concat.outputs[0].spec.shape == (4, 3, 3, 2)
+    assert ops(fused)[-1] == "reshape"
+
+
 def test_square_of_a_power() -> None:
     g = StepGraph()
     g.output("y", g("pow", g.batch("x", (4,)), g.constant(2.0)))
