@@ -12,6 +12,7 @@ from isthmus.program.executor import Executable, open_cpu
 DEVICE = open_cpu(2)
 SHAPES = [(), (5,), (1, 5), (4, 1), (4, 5), (3, 4, 5), (3, 1, 1), (1, 4, 5)]
 UNARY = ["neg", "abs", "square", "tanh", "sigmoid", "relu"]
+KINDS = ["unary", "binary", "constant", "sum", "reshape", "transpose"]
 BINARY = ["add", "sub", "mul", "maximum", "minimum"]
 
 
@@ -24,12 +25,13 @@ def test_fused_graphs_compute_what_the_references_say(data: st.DataObject) -> No
         for index in range(data.draw(st.integers(1, 3)))
     ]
     for _ in range(data.draw(st.integers(1, 7))):
-        kind = data.draw(st.sampled_from(["unary", "binary", "constant", "sum", "reshape", "transpose"]))
+        kind = data.draw(st.sampled_from(KINDS))
         value = data.draw(st.sampled_from(values))
         if kind == "unary":
             values.append(g(data.draw(st.sampled_from(UNARY)), value))
         elif kind == "binary":
-            values.append(g(data.draw(st.sampled_from(BINARY)), value, data.draw(st.sampled_from(values))))
+            other = data.draw(st.sampled_from(values))
+            values.append(g(data.draw(st.sampled_from(BINARY)), value, other))
         elif kind == "constant":
             values.append(g("mul", value, g.constant(0.5)))
         elif kind == "sum" and value.spec.shape:

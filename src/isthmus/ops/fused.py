@@ -254,7 +254,8 @@ class _Walk:
     def grid(self) -> tuple[int, int, int]:
         if not self.sizes:
             return (1, 1, 1)
-        along = [ceil_div(size, block) for size, block in zip(self.sizes[-2:], self.blocks, strict=True)]
+        walked = zip(self.sizes[-2:], self.blocks, strict=True)
+        along = [ceil_div(size, block) for size, block in walked]
         return (along[-1], along[0] if self.rank > 1 else 1, ceil_div(self.outer_count, self.outer))
 
 
@@ -372,7 +373,9 @@ class _KernelText:
             return
         self._constant("BLOCK_R", walk.blocks[0])
         self._constant("BLOCK_C", walk.blocks[1])
-        lines.append("rows = (tl.program_id(1).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R))[:, None]")
+        lines.append(
+            "rows = (tl.program_id(1).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R))[:, None]"
+        )
         lines.append(
             "columns = (tl.program_id(0).to(tl.int64) * BLOCK_C + tl.arange(0, BLOCK_C))[None, :]"
         )
@@ -511,8 +514,9 @@ def group_cost(group: Group, inputs: Sequence[TensorSpec], outputs: Sequence[Ten
     shape = outputs[0].shape if outputs else ()
     flops = 0
     for step, dtype in zip(group.steps, dtypes, strict=True):
-        operands = [TensorSpec(shape, dtype) for _ in step.operands]
-        flops += operator(step.op).cost(operands, [TensorSpec(shape, dtype)], dict(step.attrs)).flops
+        spec = TensorSpec(shape, dtype)
+        cost = operator(step.op).cost([spec] * len(step.operands), [spec], dict(step.attrs))
+        flops += cost.flops
     return Cost(flops, sum(spec.size_bytes for spec in (*inputs, *outputs)))
 
 
@@ -530,8 +534,7 @@ def epilogue_access(view: View, shape: Sequence[int]) -> str | None:
     ]
     if not any(step for _, step in walked):
         return "scalar"
-    whole = View.contiguous(shape, view.dtype).strides
-    if all(step == want for size, step, want in zip(shape, strides, whole, strict=True) if size > 1):
+    if View(tuple(shape), view.dtype, tuple(strides)).is_contiguous:
         return "full"
     if strides[-1] == 1 and not any(strides[:-1]):
         return "row"

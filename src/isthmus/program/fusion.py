@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from isthmus.ops.fused import (
     Group,
     Input,
-    Literal,
     Operand,
     Result,
     Step,
@@ -27,13 +26,21 @@ from isthmus.ops.fused import (
 )
 from isthmus.ops.standard import TensorSpec, View, operator
 from isthmus.program.graph import Graph, Node, Value
+from isthmus.program.index_maps import (
+    Link,
+    Shape,
+    link_of,
+    literal_of,
+    reviewed_shape,
+    root_of,
+    unbroadcast,
+    viewed,
+)
 from isthmus.program.nodes import is_pointwise, is_view
 from isthmus.program.rewrite import copy_graph, new_value, remove_dead_nodes, sort_nodes
 from isthmus.program.simplify import simplify
 
-__all__ = ["fuse", "reviewed_shape"]
-
-Shape = tuple[int, ...]
+__all__ = ["fuse"]
 
 #: Tensors and steps that one kernel may have.
 MAX_TENSORS = 12
@@ -42,29 +49,6 @@ MAX_STEPS = 32
 CHEAP_FLOPS = 4
 #: Extra pointers that the epilogue of a product may read and write.
 MAX_EXTRA = 4
-
-
-def reviewed_shape(shape: Shape, old: Shape, new: Shape) -> Shape | None:
-    """`shape`, which broadcasts to `old`, as one that broadcasts to `new` in the same way; `old`
-    and `new` hold the same elements in row-major order. None where there is no such shape."""
-    size = math.prod(shape)
-    if size == 1:
-        return ()
-    if old == new:
-        return shape
-    if size == math.prod(old):
-        return new
-    shape = (1,) * (len(old) - len(shape)) + shape
-    common = 0
-    while common < min(len(old), len(new)) and old[-1 - common] == new[-1 - common]:
-        common += 1
-    lead, old_lead = shape[: len(old) - common], old[: len(old) - common]
-    rest = shape[len(old) - common :]
-    if all(extent == 1 for extent in lead):
-        return rest
-    if lead == old_lead:
-        return new[: len(new) - common] + rest
-    return None
 
 
 @dataclass(slots=True, eq=False)
@@ -80,52 +64,6 @@ class _Cluster:
     @property
     def is_pointwise(self) -> bool:
         return bool(self.shapes)
-
-
-def _literal(value: Value) -> Literal | None:
-    """The number that a constant is filled with."""
-    node = value.producer
-    while node is not None and node.op in ("broadcast_to", "reshape"):
-        value = node.inputs[0]  # type: ignore[assignment]
-        node = value.producer
-    if node is None or node.op != "constant":
-        return None
-    return Literal(node.attrs["value"], value.spec.dtype)
-
-
-def _unbroadcast(value: Value) -> Value:
-    """What `value` repeats, if it is only a repetition."""
-    while value.producer is not None and value.producer.op == "broadcast_to":
-        value = value.producer.inputs[0]  # type: ignore[assignment]
-    return value
-
-
-@dataclass(frozen=True, slots=True)
-class _Link:
-    """An element-wise producer seen through reshapes and broadcasts; `shape` is that before
-    the broadcast, `value` what the producer made."""
-
-    value: Value
-    shape: Shape
-
-
-def _link(value: Value) -> _Link | None:
-    """The element-wise result that `value` holds element by element; None for anything else."""
-    inner = _unbroadcast(value)
-    shape = inner.spec.shape
-    while inner.producer is not None and inner.producer.op == "reshape":
-        inner = inner.producer.inputs[0]  # type: ignore[assignment]
-    if inner.producer is None or is_view(inner.producer):
-        return None
-    return _Link(inner, shape)
-
-
-def _roots(value: Value) -> Node | None:
-    """The node that computes what `value` is a view of."""
-    node = value.producer
-    while node is not None and is_view(node):
-        node = node.inputs[0].producer  # type: ignore[union-attr]
-    return node
 
 
 class _Fusion:
@@ -147,7 +85,7 @@ class _Fusion:
         self.predecessors: dict[Node, set[Node]] = {node: set() for node in self.compute}
         for node in self.compute:
             for value in node.inputs:
-                root = _roots(value) if value is not None else None
+                root = root_of(value) if value is not None else None
                 if root is not None and root.op != "constant":
                     self.successors[root].add(node)
                     self.predecessors[node].add(root)
@@ -183,8 +121,8 @@ class _Fusion:
         """Whether a path leads from `first` through others to `second`."""
         return self._reaches([one for one in self._next(first) if one is not second], second)
 
-    def _is_used_outside(self, value: Value, cluster: _Cluster) -> bool:
-        """Whether `value` itself is needed by anything but members that read it directly."""
+    def _is_used_outside(self, value: Value, *clusters: _Cluster) -> bool:
+        """Whether `value`, itself or as a view, is needed by other nodes than the members."""
         waiting = [value]
         while waiting:
             current = waiting.pop()
@@ -193,13 +131,13 @@ class _Fusion:
             for node in self.readers.get(current, ()):
                 if is_view(node):
                     waiting += node.outputs
-                elif self.cluster.get(node) is not cluster:
+                elif self.cluster.get(node) not in clusters:
                     return True
         return False
 
-    def _inner(self, value: Value, cluster: _Cluster) -> _Link | None:
+    def _inner(self, value: Value, cluster: _Cluster) -> Link | None:
         """The link to a member of `cluster` that makes `value`."""
-        link = _link(value)
+        link = link_of(value)
         if link is None or link.value.producer is None:
             return None
         return link if self.cluster.get(link.value.producer) is cluster else None
@@ -209,12 +147,12 @@ class _Fusion:
         return [
             value
             for value in node.inputs
-            if value is not None and _literal(value) is None and not self._inner(value, cluster)
+            if value is not None and literal_of(value) is None and not self._inner(value, cluster)
         ]
 
     def _fits(self, value: Value, old: Shape, new: Shape) -> bool:
         """Whether an outer input can be read over `new` without a copy."""
-        value = _unbroadcast(value)
+        value = unbroadcast(value)
         shape = reviewed_shape(value.spec.shape, old, new)
         if shape is None:
             return False
@@ -222,7 +160,7 @@ class _Fusion:
             return True
         node = value.producer
         while node is not None and node.op == "reshape":
-            node = node.inputs[0].producer  # type: ignore[union-attr]
+            node = viewed(node).producer
         return node is None or not is_view(node)
 
     def _moved(self, cluster: _Cluster, new: Shape) -> dict[Node, Shape] | None:
@@ -242,7 +180,7 @@ class _Fusion:
         """Whether a member of `second` reads `first` through a view that moves elements."""
         for node in second.members:
             for value in node.inputs:
-                root = _roots(value) if value is not None else None
+                root = root_of(value) if value is not None else None
                 if root is not None and self.cluster.get(root) is first:
                     assert value is not None
                     if self._inner(value, first) is None:
@@ -255,12 +193,12 @@ class _Fusion:
         both = {first, second}
         for node in (*first.members, *second.members):
             for value in node.inputs:
-                if value is None or _literal(value) is not None:
+                if value is None or literal_of(value) is not None:
                     continue
-                link = _link(value)
+                link = link_of(value)
                 producer = link.value.producer if link else None
                 if producer is None or self.cluster.get(producer) not in both:
-                    tensors.add(_unbroadcast(value))
+                    tensors.add(unbroadcast(value))
             for value in node.outputs:
                 users = {self.cluster.get(user) for user in self.successors[node]}
                 if users - both or self._is_used_outside(value, second):
@@ -291,7 +229,7 @@ class _Fusion:
             if not is_pointwise(node):
                 continue
             for value in node.inputs:
-                link = _link(value) if value is not None else None
+                link = link_of(value) if value is not None else None
                 producer = link.value.producer if link else None
                 if link is None or producer is None or not is_pointwise(producer):
                     continue
@@ -300,13 +238,14 @@ class _Fusion:
                     self._join_producer(first, second, producer, node, link)
 
     def _join_producer(
-        self, first: _Cluster, second: _Cluster, producer: Node, node: Node, link: _Link
+        self, first: _Cluster, second: _Cluster, producer: Node, node: Node, link: Link
     ) -> None:
         local, own = node.outputs[0].spec.shape, second.shapes[node]
         seen = reviewed_shape(link.shape, local, own)
         if seen is None:
             return
-        if math.prod(first.shape) == math.prod(second.shape) and first.shapes[producer] == first.shape:
+        whole = first.shapes[producer] == first.shape
+        if math.prod(first.shape) == math.prod(second.shape) and whole:
             target = second.shape
             if seen != target and math.prod(seen) != math.prod(target):
                 return
@@ -314,31 +253,18 @@ class _Fusion:
             # repeats along some dimensions: only what nobody else needs, and cheap
             target = seen
             outside = any(
-                self._is_used_outside_of_both(value, first, second)
+                self._is_used_outside(value, first, second)
                 for member in first.members
                 for value in member.outputs
             )
             flops = sum(_flops_each(member) for member in first.members)
-            if outside or first.shapes[producer] != first.shape:
+            if outside or not whole:
                 return
             if math.prod(first.shape) > 1 and flops > CHEAP_FLOPS:
                 return
         shapes = self._moved(first, target)
         if shapes is not None and self._may_join(first, second):
             self._join(first, second, shapes)
-
-    def _is_used_outside_of_both(self, value: Value, first: _Cluster, second: _Cluster) -> bool:
-        waiting = [value]
-        while waiting:
-            current = waiting.pop()
-            if current in self.kept:
-                return True
-            for node in self.readers.get(current, ()):
-                if is_view(node):
-                    waiting += node.outputs
-                elif self.cluster.get(node) not in (first, second):
-                    return True
-        return False
 
     def join_siblings(self) -> None:
         """Clusters of one shape that read the same large tensor."""
@@ -397,12 +323,12 @@ class _Fusion:
         for member in cluster.members:
             for value in self._outer_inputs(member, cluster):
                 local, own = member.outputs[0].spec.shape, cluster.shapes[member]
-                link = _link(value)
+                link = link_of(value)
                 if link is not None and link.value is product:
                     if reviewed_shape(link.shape, local, own) != cluster.shape:
                         return False
                     continue
-                inner = _unbroadcast(value)
+                inner = unbroadcast(value)
                 seen = reviewed_shape(inner.spec.shape, local, own)
                 seen = None if seen is None else reviewed_shape(seen, cluster.shape, shape)
                 if seen is None or not self._fits(inner, inner.spec.shape, seen):
@@ -473,13 +399,13 @@ class _Builder:
         self.results[node.outputs[0]] = Result(len(self.steps) - 1)
 
     def _operand(self, node: Node, value: Value) -> Operand:
-        literal = _literal(value)
+        literal = literal_of(value)
         if literal is not None:
             return literal
-        link = _link(value)
+        link = link_of(value)
         if link is not None and link.value in self.results:
             return self.results[link.value]
-        inner = _unbroadcast(value)
+        inner = unbroadcast(value)
         local, own = node.outputs[0].spec.shape, self.cluster.shapes[node]
         shape = reviewed_shape(inner.spec.shape, local, own)
         if shape is not None and self.cluster.product is not None:
@@ -493,7 +419,7 @@ class _Builder:
 
     def _reshaped(self, value: Value, shape: Shape) -> Value:
         while value.producer is not None and value.producer.op == "reshape":
-            value = value.producer.inputs[0]  # type: ignore[assignment]
+            value = viewed(value.producer)
         if value.spec.shape == shape:
             return value
         for read in self.numbers:
@@ -512,7 +438,7 @@ class _Builder:
         product = cluster.product
         first = max(cluster.members, key=lambda node: fusion.priority[node])
         sources = [node.source for node in members if node.source]
-        node = Node("pointwise_group", self.inputs, [], {}, sources[-1] if sources else "")
+        node = Node("pointwise_group", [*self.inputs], [], {}, sources[-1] if sources else "")
         kept: list[Operand] = []
         seen: dict[Operand, Value] = {}
         after: list[Node] = []
@@ -523,7 +449,8 @@ class _Builder:
             if operand in seen:  # the same step twice: one result under two names
                 stored = seen[operand]
             else:
-                shape = cluster.shape if product is None or value is not product.outputs[0] else self.space
+                is_product = product is not None and value is product.outputs[0]
+                shape = self.space if is_product else cluster.shape
                 stored = value
                 if value.spec.shape != shape:
                     stored = Value(f"{value.name}.fused", TensorSpec(shape, value.spec.dtype))
@@ -574,7 +501,8 @@ def _repeat_cheap_producers(graph: Graph) -> None:
     copies: dict[Node, list[Node]] = {}
     for node in graph.nodes:
         users = readers.get(node.outputs[0], []) if node.outputs else []
-        tensors = [value for value in node.inputs if value is not None and _literal(value) is None]
+        given = [value for value in node.inputs if value is not None]
+        tensors = [value for value in given if literal_of(value) is None]
         repeat = (
             is_pointwise(node)
             and len(tensors) == 1

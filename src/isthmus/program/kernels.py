@@ -97,7 +97,8 @@ def bind_launch(launch: Launch, memory: Callable[[Slot], Memory], label: str) ->
     facts = {name: entry for name, entry in facts.items() if entry}
     specialisation = kernel.specialisation(signature, constants, facts, OPTIONS)
     key = (
-        id(kernel), tuple(signature.items()), tuple((n, _hashable(v)) for n, v in constants.items()),
+        id(kernel), tuple(signature.items()),
+        tuple((n, _hashable(v)) for n, v in constants.items()),
         tuple((n, tuple(entry.items())) for n, entry in facts.items()),
     )  # fmt: skip
     return BoundLaunch(specialisation, key, tuple(arguments), launch.grid, label)

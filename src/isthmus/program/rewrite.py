@@ -46,7 +46,9 @@ def copy_graph(graph: Graph) -> Graph:
     )
 
 
-def new_value(name: str, shape: tuple[int, ...], like: Value, producer: Node | None = None) -> Value:
+def new_value(
+    name: str, shape: tuple[int, ...], like: Value, producer: Node | None = None
+) -> Value:
     """A value of the dtype of `like`."""
     return Value(name, TensorSpec(shape, like.spec.dtype), producer)
 

@@ -18,6 +18,7 @@ from typing import Any
 from isthmus.memory.planner import Interval
 from isthmus.ops.standard import TensorSpec, View, contiguous_strides
 from isthmus.program.graph import Graph, Node, Value
+from isthmus.program.index_maps import viewed
 from isthmus.program.nodes import inplace_inputs, is_view, strided_inputs
 
 __all__ = ["Command", "Layout", "Storage", "Tensor", "assign", "reshaped_strides"]
@@ -146,7 +147,8 @@ def _view_of(node: Node, source: Tensor) -> Tensor | None:
         strides = tuple(view.strides[axis] for axis in order)
         return Tensor(source.storage, source.offset, View(shape, view.dtype, strides))
     if node.op == "broadcast_to":
-        own = [0 if size == 1 else step for size, step in zip(view.shape, view.strides, strict=True)]
+        walked = zip(view.shape, view.strides, strict=True)
+        own = [0 if size == 1 else step for size, step in walked]
         strides = (0,) * (len(shape) - len(own)) + tuple(own)
         return Tensor(source.storage, source.offset, View(shape, view.dtype, strides))
     if node.op == "slice":
@@ -191,8 +193,7 @@ class _Assignment:
         node = value.producer
         assert node is not None, f"{value} has no producer and is no input"
         if is_view(node):
-            source = node.inputs[0]
-            assert source is not None
+            source = viewed(node)
             found = _view_of(node, self.tensor(source))
             if found is None:  # a reshape of data in another order
                 found = _view_of(node, self._copy(source))
@@ -233,7 +234,7 @@ class _Assignment:
         """The constant that `value` repeats, if it is filled with one number."""
         node = value.producer
         while node is not None and node.op in ("broadcast_to", "reshape"):
-            node = node.inputs[0].producer  # type: ignore[union-attr]
+            node = viewed(node).producer
         return node if node is not None and node.op == "constant" else None
 
     def make_commands(self) -> None:
@@ -317,9 +318,9 @@ class _Assignment:
         if number in reads:
             allowed = inplace_inputs(command.node, output)
             for index, given in enumerate(command.inputs):
-                if given and given.storage is state.storage:
-                    if index not in allowed or not given.is_whole:
-                        return False
+                is_old = given is not None and given.storage is state.storage
+                if given and is_old and (index not in allowed or not given.is_whole):
+                    return False
         last = max(reads, default=-1)
         if last <= number:
             return True
@@ -382,11 +383,8 @@ class _Assignment:
                 last[source] = max(last[source], last[tensor.storage])
                 layout.storages.remove(tensor.storage)
                 layout.inplace += 1
-            command.outputs = [_moved(tensor, moved) for tensor in command.outputs]  # type: ignore[misc]
-        layout.outputs = {
-            name: _moved(tensor, moved)  # type: ignore[misc]
-            for name, tensor in layout.outputs.items()
-        }
+            command.outputs = [_moved(tensor, moved) for tensor in command.outputs]
+        layout.outputs = {name: _moved(tensor, moved) for name, tensor in layout.outputs.items()}
         for storage in layout.storages:
             storage.last = last.get(storage, storage.first)
 
@@ -418,7 +416,8 @@ class _Assignment:
         return None
 
 
-def _moved(tensor: Tensor | None, moved: dict[Storage, Storage]) -> Tensor | None:
+def _moved(tensor: Any, moved: dict[Storage, Storage]) -> Any:
+    """A tensor (or None) after its storage has moved."""
     if tensor is None:
         return None
     storage = moved.get(tensor.storage)

@@ -37,7 +37,8 @@ def test_best_fit_takes_the_smallest_gap() -> None:
 
 
 def test_bound_is_the_most_alive_at_once() -> None:
-    assert lower_bound([Interval("a", 0, 1, 5), Interval("b", 1, 2, 7), Interval("c", 2, 3, 6)]) == 13
+    intervals = [Interval("a", 0, 1, 5), Interval("b", 1, 2, 7), Interval("c", 2, 3, 6)]
+    assert lower_bound(intervals) == 13
 
 
 def test_nothing_to_place() -> None:

@@ -148,7 +148,8 @@ def test_epilogue_reads_stores_and_gives_back() -> None:
 
 
 def test_cost_counts_every_step_and_each_tensor_once() -> None:
-    group = Group((Step("add", (Input(0), Input(1))), Step("mul", (Result(0), Input(0)))), (Result(1),))
+    steps = (Step("add", (Input(0), Input(1))), Step("mul", (Result(0), Input(0))))
+    group = Group(steps, (Result(1),))
     spec = TensorSpec((10, 10), F32)
     cost = group_cost(group, [spec, spec], [spec])
     assert (cost.flops, cost.bytes_moved) == (200, 1200)

@@ -41,7 +41,8 @@ def test_element_wise_work_goes_into_products(program: Program) -> None:
 
 def test_states_are_updated_in_place_without_copies(program: Program) -> None:
     layout = assign(fuse(program.graph("train")))
-    writes = {t.storage.name for c in layout.commands for t in c.outputs if t.storage.kind == "state"}
+    written = [tensor.storage for command in layout.commands for tensor in command.outputs]
+    writes = {storage.name for storage in written if storage.kind == "state"}
     assert writes == set(program.graph("train").updates)
     layers = sum(command.node.op == "attention" for command in layout.commands)
     assert layout.copies <= layers  # the heads of attention, side by side

@@ -5,8 +5,9 @@ from __future__ import annotations
 from step_graphs import StepGraph
 
 from isthmus.ops.fused import Input, Literal, Result
-from isthmus.program.fusion import fuse, reviewed_shape
+from isthmus.program.fusion import fuse
 from isthmus.program.graph import Graph, Node
+from isthmus.program.index_maps import reviewed_shape
 
 
 def ops(graph: Graph) -> list[str]:
@@ -59,7 +60,8 @@ def test_constants_become_literals() -> None:
     assert ops(fused) == ["pointwise_group"]
     group = fused.nodes[0].attrs["group"]
     assert isinstance(group.steps[0].operands[1], Literal)
-    assert group.steps[1].operands == (Result(0), Literal(1.0, fused.nodes[0].outputs[0].spec.dtype))
+    dtype = fused.nodes[0].outputs[0].spec.dtype
+    assert group.steps[1].operands == (Result(0), Literal(1.0, dtype))
 
 
 def test_broadcast_is_part_of_the_index_map() -> None:
