@@ -12,7 +12,6 @@ from pathlib import Path
 
 import llvmlite
 
-import isthmus
 from isthmus.core.config import config
 from isthmus.hal.device import EntryPoint
 from isthmus.jit.statistics import statistics
@@ -26,7 +25,7 @@ _MAGIC = b"isthmus kernel 1\n"
 def package_digest() -> str:
     """A digest of what decides the code of a kernel: the compiler's own source and LLVM's version."""
     digest = hashlib.sha256(f"llvmlite {llvmlite.__version__}".encode())
-    root = Path(isthmus.__file__).parent
+    root = Path(__file__).resolve().parents[1]
     for package in ("core", "ir", "language", "passes", "lowering", "targets", "jit"):
         for path in sorted((root / package).rglob("*.py")):
             digest.update(path.relative_to(root).as_posix().encode())
