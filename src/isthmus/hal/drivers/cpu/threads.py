@@ -16,6 +16,7 @@ import os
 import platform
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -99,20 +100,18 @@ class Threads:
         raw = np.zeros(POOL_BYTES + 64, np.uint8)
         start = -raw.ctypes.data % 64
         self._pool = raw[start : start + POOL_BYTES]
-        address = self._pool.ctypes.data
         enter = ctypes.CFUNCTYPE(
             None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
         )(self._worker_address)
         self._workers = [
             threading.Thread(
-                target=enter, args=(address, number, 0, FUTEX, _SPINS),
-                name=f"isthmus-{number}", daemon=True,
-            )  # fmt: skip
+                target=_work, args=(enter, self._pool, number), name=f"isthmus-{number}", daemon=True
+            )
             for number in range(1, self.count)
         ]
         for worker in self._workers:
             worker.start()
-        self.record["pool"] = address
+        self.record["pool"] = self._pool.ctypes.data
         self.record["mode"] = 2
 
     @property
@@ -137,6 +136,10 @@ class Threads:
         if self.count > 1 and FUTEX:
             self._start("own")
 
+    def __del__(self) -> None:
+        if "_workers" in self.__dict__:
+            self.close()
+
     def close(self) -> None:
         """Stop the workers of the own pool."""
         if not self._workers or self._process != os.getpid():
@@ -148,6 +151,11 @@ class Threads:
             worker.join(timeout=5.0)
         self._workers = []
         self.record["mode"] = 0
+
+
+def _work(enter: Callable[..., None], pool: np.ndarray, number: int) -> None:
+    """The life of a worker; it keeps the pool's memory alive for as long as it reads it."""
+    enter(pool.ctypes.data, number, 0, FUTEX, _SPINS)
 
 
 def _after_fork() -> None:
