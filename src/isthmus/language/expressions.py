@@ -489,7 +489,8 @@ class Expressions:
             return self.emitter.cast(self.emitter.tensor(arguments[0]), function)
         if not callable(function):
             self.emitter.fail("K207", f"{describe(function)} cannot be called")
-        if any(map(is_runtime, [*arguments, *keywords.values()])):
+        is_record = isinstance(function, type) and hasattr(function, "_fields")
+        if not is_record and any(map(is_runtime, [*arguments, *keywords.values()])):
             if _is_ours(function) and function.__name__ == "cdiv":
                 return self.call_builtin(cdiv, arguments, keywords)
             name = getattr(function, "__name__", repr(function))
