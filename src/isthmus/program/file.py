@@ -227,10 +227,8 @@ def load_program(path: Path | str) -> Program:
             f"{path}:{error.lineno}: the program is truncated or damaged: {error.msg}"
         ) from error
     except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
         raise ProgramError(f"{path} is damaged: {error!r}") from error
-    except ProgramError as error:
+    except UserError as error:
         raise ProgramError(f"{path}: {error.message}", hint=error.hint) from error
     return program
 
