@@ -1,10 +1,11 @@
 """Settings, read from the environment in this one place.
 
-    ISTHMUS_NUM_THREADS   threads per launch (default: the cores this process may use)
-    ISTHMUS_CACHE_DIR     where compiled kernels are kept (default: ~/.cache/isthmus)
-    ISTHMUS_STRICT        1: a fallback is an error instead of a counted report
-    ISTHMUS_TRACEBACK     1: the command line shows tracebacks for user errors
-    ISTHMUS_THREAD_POOL   auto, libgomp or own: what parallel launches go through
+ISTHMUS_NUM_THREADS   threads per launch (default: the cores this process may use)
+ISTHMUS_CACHE_DIR     where compiled kernels are kept (default: ~/.cache/isthmus)
+ISTHMUS_STRICT        1: a fallback is an error instead of a counted report
+ISTHMUS_TRACEBACK     1: the command line shows tracebacks for user errors
+ISTHMUS_THREAD_POOL   auto, libgomp or own: what parallel launches go through
+ISTHMUS_VERIFY        1: the IR is checked before and after every pass
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Config:
     strict: bool
     show_traceback: bool
     thread_pool: str
+    verify: bool
 
 
 def available_cores() -> int:
@@ -82,4 +84,5 @@ def config() -> Config:
         strict=_flag("ISTHMUS_STRICT"),
         show_traceback=_flag("ISTHMUS_TRACEBACK"),
         thread_pool=pool,
+        verify=_flag("ISTHMUS_VERIFY"),
     )

@@ -18,7 +18,7 @@ __all__ = ["OPS", "OpDef", "TypeMismatch", "define", "op_def"]
 InferRule = Callable[[Sequence[Type], dict[str, Any]], list[Type]]
 
 
-class TypeMismatch(Exception):
+class TypeMismatch(Exception):  # noqa: N818  (a finding, not a failure)
     """Operand types do not fit an operation; the message says what was expected."""
 
 

@@ -1,4 +1,4 @@
-"""Common subexpressions: equal pure operations are done once, in the outermost region that has one."""
+"""Common subexpressions: equal pure operations are done once, in the outermost region of them."""
 
 from __future__ import annotations
 
