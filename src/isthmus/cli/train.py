@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="optimizer steps (default: what about 100 seconds allow)")  # fmt: skip
     parser.add_argument("--learning-rate", type=float, default=3e-3, metavar="RATE",
                         help="peak, after warm-up (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--warmup-steps", type=int, default=100, metavar="N",
-                        help="steps of linear warm-up (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--warmup-steps", type=int, metavar="N",
+                        help="steps of linear warm-up (default: a tenth, 100 at most)")  # fmt: skip
     parser.add_argument("--accumulate", type=int, default=1, metavar="N",
                         help="micro-batches per step (default: %(default)s)")  # fmt: skip
     parser.add_argument("--evaluate-every", type=int, default=250, metavar="N",
@@ -83,11 +83,12 @@ def execute(options: argparse.Namespace) -> int:
         session = Session(program, threads=options.threads)
         session.prepare("train" if options.accumulate == 1 else "gradient")
         session.initialise(options.seed)
-    steps = _steps_that_fit(session, task) if options.steps is None else options.steps
+    steps = _steps_that_fit(session, task, options.accumulate) if options.steps is None else options.steps
     config = TrainConfig(
         steps=steps,
         learning_rate=options.learning_rate,
-        warmup_steps=options.warmup_steps,
+        warmup_steps=min(100, steps // 10) if options.warmup_steps is None
+        else options.warmup_steps,
         accumulate=options.accumulate,
         evaluate_every=options.evaluate_every,
         checkpoint_every=options.checkpoint_every,
@@ -130,20 +131,20 @@ def _restore_options(options: argparse.Namespace, path: Path, run: dict[str, Any
     options.out = options.out or path.parent
 
 
-def _steps_that_fit(session: Session, task: TextTask) -> int:
+def _steps_that_fit(session: Session, task: TextTask, accumulate: int) -> int:
     """Steps for about `_TARGET_SECONDS`, measured on a few steps whose effect is undone."""
     saved = {name: array.copy() for name, array in session.state_dict().items()}
     position = task.batches.position()
     times = []
-    for index in range(8):
+    for index in range(12):
         batch = task.batches.next_batch()
         started = time.perf_counter()
         session.run("train", batch, {"learning_rate": 1e-6}, (0, index))
         times.append(time.perf_counter() - started)
     session.load_state_dict(saved)
     task.batches.restore(position)
-    seconds = sorted(times)[len(times) // 2]
-    steps = int(_TARGET_SECONDS / seconds)
+    seconds = sorted(times)[len(times) // 4]  # a busy moment says little about the whole run
+    steps = int(_TARGET_SECONDS / (seconds * accumulate))
     return max(_FEWEST_STEPS, min(_MOST_STEPS, steps // 50 * 50))
 
 
