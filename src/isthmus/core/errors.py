@@ -3,6 +3,7 @@
     IsthmusError                    every error that Isthmus raises on purpose
     |-- UserError                   the input is wrong; printed as one message, no traceback
     |   |-- KernelError             kernel source; carries file, line, column and a caret
+    |   |-- ParseError              IR text; carries line, column and a caret
     |   |-- ShapeError              shapes do not fit
     |   |-- DTypeError              element types do not fit
     |   |-- ProgramError            a training program or its file
@@ -36,6 +37,7 @@ __all__ = [
     "InternalError",
     "IsthmusError",
     "KernelError",
+    "ParseError",
     "ProgramError",
     "ShapeError",
     "TrainingError",
@@ -95,6 +97,31 @@ class KernelError(UserError):
         if self.hint is not None:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)
+
+
+class ParseError(UserError):
+    """A mistake in IR text, shown as `name:line:col`, the line, a caret.
+
+    `line` and `column` count from 1; `width` is how many characters the caret spans.
+    """
+
+    code = "R000"
+
+    def __init__(
+        self, message: str, *, name: str, text: str, line: int, column: int, width: int = 1
+    ) -> None:
+        super().__init__(message)
+        self.name = name
+        self.line = line
+        self.column = column
+        lines = text.splitlines()
+        source = lines[line - 1] if line <= len(lines) else ""
+        self.excerpt = f"  {source}\n  {' ' * (column - 1)}{'^' * max(1, width)}"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}:{self.line}:{self.column}: {self.message} [{self.code}]\n{self.excerpt}"
+        )
 
 
 class ShapeError(UserError):
