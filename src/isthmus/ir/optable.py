@@ -33,8 +33,9 @@ class OpDef:
     check: (operand types, result types, attrs) -> None; raises TypeMismatch.
     regions: number of regions.
     traits: from pure, elementwise, commutative, terminator, reads, writes, constant.
-    reference: NumPy meaning, filled in by `isthmus.ir.reference`.
     doc: one sentence.
+
+    What an element-wise operation computes is in `isthmus.ir.reference`, by the same name.
     """
 
     name: str
