@@ -1,11 +1,11 @@
 """The device protocol: a few small objects that every driver implements.
 
-    Device       allocates buffers, loads executables, makes command lists and queues
-    Buffer       memory on a device
-    Executable   loaded code; freed when the last reference is gone
-    CommandList  launches, copies and fills in order; built once, submitted often
-    Queue        takes command lists and gives an event each
-    Event        completion of a submission
+Device       allocates buffers, loads executables, makes command lists and queues
+Buffer       memory on a device
+Executable   loaded code; freed when the last reference is gone
+CommandList  launches, copies and fills in order; built once, submitted often
+Queue        takes command lists and gives an event each
+Event        completion of a submission
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ __all__ = [
 class EntryPoint:
     """One kernel of an object.
 
-    parameters: kind of each parameter in order, "ptr", "i1", "i8", "i16", "i32", "i64", "f32", "f64".
+    parameters: kind of each parameter in order: "ptr", "i1", "i8", "i16", "i32", "i64", "f32" or
+        "f64".
     scratch_bytes: per-thread memory that it needs.
     """
 

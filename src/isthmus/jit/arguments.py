@@ -79,7 +79,9 @@ def memory_range(array: Any) -> tuple[int, int]:
                 high += (size - 1) * stride
         return low, high + array.itemsize
     start, item = array.data_ptr(), array.element_size()
-    last = sum((size - 1) * stride for size, stride in zip(array.shape, array.stride(), strict=True))
+    last = sum(
+        (size - 1) * stride for size, stride in zip(array.shape, array.stride(), strict=True)
+    )
     return start, start + (last + 1) * item if array.numel() else start
 
 

@@ -1,29 +1,25 @@
-"""Compiled kernels on disk: one file an entry, published by rename, checked when read."""
+"""Compiled kernels on disk, under a key that covers everything that decides their code."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
-import os
-import tempfile
 from functools import lru_cache
 from pathlib import Path
 
 import llvmlite
 
-from isthmus.core.config import config
+from isthmus.core import cache
 from isthmus.hal.device import EntryPoint
 from isthmus.jit.statistics import statistics
 
-__all__ = ["load_entry", "package_digest", "store_entry"]
+__all__ = ["load_kernel", "package_digest", "store_kernel"]
 
-_MAGIC = b"isthmus kernel 1\n"
+_KIND = "kernels"
 
 
 @lru_cache(maxsize=1)
 def package_digest() -> str:
-    """A digest of what decides the code of a kernel: the compiler's own source and LLVM's version."""
+    """A digest of what decides a kernel's code: the compiler's own source and LLVM's version."""
     digest = hashlib.sha256(f"llvmlite {llvmlite.__version__}".encode())
     root = Path(__file__).resolve().parents[1]
     for package in ("core", "ir", "language", "passes", "lowering", "targets", "jit"):
@@ -33,50 +29,23 @@ def package_digest() -> str:
     return digest.hexdigest()
 
 
-def _path(key: str) -> Path:
-    return config().cache_dir / "kernels" / key[:2] / f"{key}.bin"
-
-
-def load_entry(key: str) -> tuple[bytes, EntryPoint] | None:
+def load_kernel(key: str) -> tuple[bytes, EntryPoint] | None:
     """The object and entry point stored under `key`; None when there is none or it is damaged."""
-    path = _path(key)
-    try:
-        content = path.read_bytes()
-    except OSError:
+    found = cache.load_entry(_KIND, key, lambda: statistics.count("corrupt_entries"))
+    if found is None:
         return None
-    header_end = content.find(b"\n", len(_MAGIC))
-    body = content[header_end + 1 :]
+    header, code = found
     try:
-        if not content.startswith(_MAGIC) or header_end < 0:
-            raise ValueError("not an entry")
-        header = json.loads(content[len(_MAGIC) : header_end])
-        if hashlib.sha256(body).hexdigest() != header["digest"]:
-            raise ValueError("the code is damaged")
         entry = EntryPoint(header["name"], tuple(header["parameters"]), header["scratch_bytes"])
-    except (ValueError, KeyError, TypeError):
+    except (KeyError, TypeError):
         statistics.count("corrupt_entries")
-        with contextlib.suppress(OSError):
-            path.unlink()
         return None
-    return body, entry
+    return code, entry
 
 
-def store_entry(key: str, code: bytes, entry: EntryPoint) -> None:
-    """Store an object under `key`. A cache that cannot be written is no error."""
+def store_kernel(key: str, code: bytes, entry: EntryPoint) -> None:
+    """Store an object and its entry point under `key`, where the cache can be written."""
     header = {
-        "name": entry.name,
-        "parameters": entry.parameters,
-        "scratch_bytes": entry.scratch_bytes,
-        "digest": hashlib.sha256(code).hexdigest(),
-    }
-    content = _MAGIC + json.dumps(header).encode() + b"\n" + code
-    path = _path(key)
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, partial = tempfile.mkstemp(dir=path.parent, suffix=".partial")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            Path(partial).replace(path)
-        except OSError:
-            Path(partial).unlink(missing_ok=True)
+        "name": entry.name, "parameters": entry.parameters, "scratch_bytes": entry.scratch_bytes,
+    }  # fmt: skip
+    cache.store_entry(_KIND, key, header, code)

@@ -15,7 +15,7 @@ from isthmus.core.target import TargetDescription
 from isthmus.hal.device import EntryPoint
 from isthmus.ir.core import Function
 from isthmus.ir.types import PointerType, ScalarType, Type
-from isthmus.jit.cache import load_entry, package_digest, store_entry
+from isthmus.jit.cache import load_kernel, package_digest, store_kernel
 from isthmus.jit.statistics import statistics
 from isthmus.language.frontend import build
 from isthmus.language.source import KernelSource, source_of
@@ -143,7 +143,7 @@ def compile_kernel(
     if found is not None:
         statistics.count("memory_hits")
         return CompiledKernel(specialisation, key, *found, target)
-    found = load_entry(key)
+    found = load_kernel(key)
     if found is not None:
         statistics.count("disk_hits")
     else:
@@ -153,7 +153,7 @@ def compile_kernel(
         parameters = tuple(_parameter_kind(arg.type) for arg in stages.tile.args)
         entry = EntryPoint(name, parameters, stages.lowered.scratch_bytes)
         found = (stages.object_code(), entry)
-        store_entry(key, *found)
+        store_kernel(key, *found)
     with _memory_lock:
         _memory[key] = found
         while len(_memory) > _MEMORY_ENTRIES:

@@ -57,7 +57,7 @@ def test_second_process_reads_and_changes_are_seen(tmp_path):
 def test_damaged_entries_are_rebuilt(tmp_path, damage):
     cache = tmp_path / "cache"
     run(SCRIPT.format(shift=0, factor=2), cache, tmp_path)
-    (entry,) = cache.rglob("*.bin")
+    (entry,) = (cache / "kernels").rglob("*.bin")
     content = bytearray(entry.read_bytes())
     if damage == "truncate":
         content = content[: len(content) // 2]
@@ -66,7 +66,7 @@ def test_damaged_entries_are_rebuilt(tmp_path, damage):
     elif damage == "empty":
         content = bytearray()
     else:
-        content = bytearray(b"isthmus kernel 1\n{}\ncode")
+        content = bytearray(b"isthmus cache 1\n{}\ncode")
     entry.write_bytes(content)
     assert run(SCRIPT.format(shift=0, factor=2), cache, tmp_path) == "2.0 1 0 1"
     assert run(SCRIPT.format(shift=0, factor=2), cache, tmp_path) == "2.0 0 1 0"

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import itertools
+import os
 import struct
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
+import llvmlite
 import llvmlite.binding as llvm
 import numpy as np
 
+from isthmus.core.cache import load_entry, store_entry
 from isthmus.core.config import config
 from isthmus.core.errors import DeviceError
 from isthmus.core.target import TargetDescription
 from isthmus.hal.device import Argument, BufferRef, EntryPoint
 from isthmus.hal.drivers.cpu.memory import HostBuffer
-from isthmus.hal.drivers.cpu.runtime import COMMAND, COPY, FILL, LAUNCH, RUNTIME_IR
-from isthmus.hal.drivers.cpu.threads import FUTEX, YIELD, Threads
+from isthmus.hal.drivers.cpu.runtime import COMMAND, COPY, FILL, LAUNCH, runtime_ir
+from isthmus.hal.drivers.cpu.threads import Threads
 
 __all__ = ["CpuCommandList", "CpuDevice", "CpuExecutable", "CpuQueue"]
 
 _numbers = itertools.count()
-_link_lock = threading.Lock()
 _STEP = ctypes.CFUNCTYPE(
-    None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64,
-    ctypes.c_int64,
+    None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p
 )  # fmt: skip
+#: Held while code is linked; a fork waits for it, so that a child never finds the linker half-way.
+_link_lock = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_link_lock.acquire,
+        after_in_parent=_link_lock.release,
+        after_in_child=_link_lock.release,
+    )
 
 
 @lru_cache(maxsize=1)
@@ -38,22 +48,49 @@ def _linker() -> llvm.LLJIT:
     return llvm.create_lljit_compiler()
 
 
+def _link(objects: Sequence[bytes], names: Sequence[str]) -> llvm.ResourceTracker:
+    """Objects linked into this process, with `names` to be looked up. Raises RuntimeError."""
+    builder = llvm.JITLibraryBuilder()
+    for code in objects:
+        builder.add_object_img(code)
+    for name in names:
+        builder.export_symbol(name)
+    builder.add_current_process()
+    with _link_lock:
+        return builder.link(_linker(), f"isthmus-{next(_numbers)}")
+
+
+def _runtime_object() -> bytes:
+    """The runtime's machine code, from disk or compiled now."""
+    text = runtime_ir()
+    triple = llvm.get_process_triple()
+    key = hashlib.sha256(f"{llvmlite.__version__}\0{triple}\0{text}".encode()).hexdigest()
+    stored = load_entry("runtime", key)
+    if stored is not None:
+        return stored[1]
+    with _link_lock:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        machine = llvm.Target.from_triple(triple).create_target_machine(
+            opt=2, reloc="pic", codemodel="default"
+        )
+        module = llvm.parse_assembly(text)
+        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(2))
+        builder.getModulePassManager().run(module, builder)
+        code = machine.emit_object(module)
+    store_entry("runtime", key, {}, code)
+    return code
+
+
 class _Runtime:
-    """The compiled native runtime of this process."""
+    """The native runtime of this process."""
 
     def __init__(self) -> None:
-        self._tracker = (
-            llvm.JITLibraryBuilder()
-            .add_ir(RUNTIME_IR)
-            .export_symbol("isthmus_step")
-            .export_symbol("isthmus_worker")
-            .export_symbol("isthmus_pool_wake")
-            .add_current_process()
-            .link(_linker(), "isthmus-runtime")
-        )
+        names = ("isthmus_step", "isthmus_worker", "isthmus_stop")
+        self._tracker = _link([_runtime_object()], names)
         self.step = _STEP(self._tracker["isthmus_step"])
         self.worker_address: int = self._tracker["isthmus_worker"]
-        self.wake_address: int = self._tracker["isthmus_pool_wake"]
+        self.stop_address: int = self._tracker["isthmus_stop"]
 
 
 @lru_cache(maxsize=1)
@@ -67,17 +104,10 @@ class CpuExecutable:
 
     def __init__(self, objects: Sequence[bytes], entries: Sequence[EntryPoint]) -> None:
         self.entries = {entry.name: entry for entry in entries}
-        builder = llvm.JITLibraryBuilder()
-        for code in objects:
-            builder.add_object_img(code)
-        for name in self.entries:
-            builder.export_symbol(name)
-        builder.add_current_process()
-        with _link_lock:
-            try:
-                self._tracker = builder.link(_linker(), f"isthmus-{next(_numbers)}")
-            except RuntimeError as error:
-                raise DeviceError(f"cannot link {', '.join(self.entries)}: {error}") from error
+        try:
+            self._tracker = _link(objects, list(self.entries))
+        except RuntimeError as error:
+            raise DeviceError(f"cannot link {', '.join(self.entries)}: {error}") from error
         self.addresses: dict[str, int] = {name: self._tracker[name] for name in self.entries}
 
 
@@ -189,7 +219,7 @@ class CpuCommandList:
         base = self._arguments.ctypes.data
         for position, (entry, args, grid, kind, total, chunk) in enumerate(self._records):
             if kind == LAUNCH:
-                args = base + 8 * self._first_slot[position]  # noqa: PLW2901
+                args = base + 8 * self._first_slot[position]
             commands[position] = (entry, args, grid, kind, total, chunk)
         self._commands = commands
 
@@ -254,10 +284,9 @@ class CpuDevice:
             threads or settings.num_threads,
             settings.thread_pool,
             runtime.worker_address,
-            runtime.wake_address,
+            runtime.stop_address,
         )
         self._step = runtime.step
-        self._lock = threading.Lock()
 
     def allocate(self, size_bytes: int) -> HostBuffer:
         return HostBuffer(size_bytes)
@@ -275,7 +304,8 @@ class CpuDevice:
         self, commands: int, count: int, scratch_bytes: int, profile: int | None = None
     ) -> None:
         """Run `count` command records at an address: the one native call of a step."""
-        with self._lock:
-            threads = self.threads
-            threads.ensure_scratch(scratch_bytes)
-            self._step(commands, count, threads.record.ctypes.data, profile, FUTEX, YIELD)
+        threads = self.threads
+        with threads.lock:
+            if scratch_bytes > threads.scratch_bytes:
+                threads.ensure_scratch(scratch_bytes)
+            self._step(commands, count, threads.address, profile)

@@ -44,7 +44,7 @@ class HostBuffer:
             ) from error
         start = -raw.ctypes.data % alignment
         self._bytes = raw[start : start + size_bytes]
-        self.address: int = self._bytes.ctypes.data
+        self.address: int = raw.ctypes.data + start
 
     @classmethod
     def wrap(cls, array: np.ndarray) -> HostBuffer:

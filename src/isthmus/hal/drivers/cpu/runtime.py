@@ -1,18 +1,30 @@
 """The native runtime: walks command lists and spreads launches over threads.
 
-It is LLVM IR text, compiled once per process for the host. `isthmus_step` runs every command
+It is LLVM IR text, compiled for the host once and kept on disk. `isthmus_step` runs every command
 of a list without coming back to Python. A launch of several programs goes through
 `GOMP_parallel` of libgomp, so that one pool serves this runtime and PyTorch, or through a pool
 of its own: Python threads that live in `isthmus_worker`, spin for a moment after each launch and
 then sleep on a futex. Threads take chunks of programs from an atomic counter; which thread runs
 which program never changes a result.
+
+The own pool has a gate, one 64-bit word: the upper half counts up each time the gate opens (odd:
+open) and closes (even), the lower half counts the workers inside. Workers enter an open gate by
+compare-and-swap; whoever starts a launch opens the gate, takes chunks as well, closes it when none
+is left and waits only for the workers inside. A worker that sleeps or lost its core never
+holds up a launch.
 """
 
 from __future__ import annotations
 
+import platform
+from dataclasses import dataclass
+
 import numpy as np
 
-__all__ = ["COMMAND", "COPY", "FILL", "LAUNCH", "RUNTIME_IR", "THREADING"]
+__all__ = [
+    "COMMAND", "COPY", "FILL", "HOST_CALLS", "LAUNCH", "POOL", "THREADING", "HostCalls",
+    "runtime_ir",
+]  # fmt: skip
 
 LAUNCH, COPY, FILL = 0, 1, 2
 
@@ -43,11 +55,62 @@ THREADING = np.dtype(
     align=True,
 )
 
-#: Words of the own pool, each on a cache line of its own (64 bytes apart).
-#: 0 generation, 1 workers done, 2 sleepers, 3 job pointer, 4 stop flag
-POOL_BYTES = 64 * 8
+#: Shared words of the own pool, each on a cache line of its own.
+POOL = np.dtype(
+    {
+        "names": ["gate", "sleepers", "job", "stop"],
+        "formats": [np.uint64, np.int32, np.uint64, np.int32],
+        "offsets": [0, 64, 128, 192],
+        "itemsize": 256,
+    }
+)
 
-RUNTIME_IR = """
+
+@dataclass(frozen=True, slots=True)
+class HostCalls:
+    """What the runtime needs to know of Linux on one machine.
+
+    futex, sched_yield: system call numbers, 0 where the own pool is not available.
+    pause: the LLVM instruction that tells the core it is spinning, and its declaration.
+    """
+
+    futex: int
+    sched_yield: int
+    pause: tuple[str, str] = ("", "")
+
+
+_KNOWN_HOSTS = {
+    "x86_64": HostCalls(
+        202, 24, ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()")
+    ),
+    "aarch64": HostCalls(
+        98, 124, ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)")
+    ),
+    "riscv64": HostCalls(98, 124),
+    "loongarch64": HostCalls(98, 124),
+}
+HOST_CALLS = (
+    _KNOWN_HOSTS.get(platform.machine(), HostCalls(0, 0))
+    if platform.system() == "Linux"
+    else HostCalls(0, 0)
+)
+
+
+def runtime_ir(host: HostCalls = HOST_CALLS) -> str:
+    """The runtime's LLVM IR for this machine."""
+    declaration, instruction = host.pause
+    text = _RUNTIME_IR
+    for place, value in (
+        ("$FUTEX", str(host.futex)),
+        ("$YIELD", str(host.sched_yield)),
+        ("$DECLARE_PAUSE", declaration),
+        ("$PAUSE", instruction),
+    ):
+        text = text.replace(place, value)
+    return text
+
+
+_RUNTIME_IR = """
 %Command = type { ptr, ptr, [3 x i32], i32, i64, i64 }
 %Threading = type { i32, i32, ptr, ptr, ptr, ptr, i64 }
 %Time = type { i64, i64 }
@@ -58,10 +121,29 @@ declare i32 @clock_gettime(i32, ptr)
 declare i64 @syscall(i64, ...)
 declare ptr @memcpy(ptr, ptr, i64)
 declare ptr @memset(ptr, i32, i64)
+$DECLARE_PAUSE
 
+define internal i64 @now_ns() nounwind {
+  %time = alloca %Time
+  %result = call i32 @clock_gettime(i32 1, ptr %time)
+  %seconds = load i64, ptr %time
+  %nanoseconds_p = getelementptr %Time, ptr %time, i32 0, i32 1
+  %nanoseconds = load i64, ptr %nanoseconds_p
+  %scaled = mul i64 %seconds, 1000000000
+  %sum = add i64 %scaled, %nanoseconds
+  ret i64 %sum
+}
+
+; Operations: 128 waits while the word is %value, 129 wakes up to %value waiters (both private).
+define internal void @futex(ptr %word, i32 %operation, i32 %value) nounwind {
+  %result = call i64 (i64, ...) @syscall(i64 $FUTEX, ptr %word, i32 %operation, i32 %value,
+                                         ptr null, ptr null, i32 0)
+  ret void
+}
+
+; Take chunks of programs until none is left.
 define internal void @share(ptr %job, i32 %thread) nounwind {
-  %threading_p = getelementptr %Job, ptr %job, i32 0, i32 0
-  %threading = load ptr, ptr %threading_p
+  %threading = load ptr, ptr %job
   %entry_p = getelementptr %Job, ptr %job, i32 0, i32 1
   %entry = load ptr, ptr %entry_p
   %args_p = getelementptr %Job, ptr %job, i32 0, i32 2
@@ -96,8 +178,7 @@ out:
 }
 
 define internal void @gomp_body(ptr %job) nounwind {
-  %threading_p = getelementptr %Job, ptr %job, i32 0, i32 0
-  %threading = load ptr, ptr %threading_p
+  %threading = load ptr, ptr %job
   %number_p = getelementptr %Threading, ptr %threading, i32 0, i32 3
   %number = load ptr, ptr %number_p
   %thread = call i32 %number()
@@ -105,83 +186,119 @@ define internal void @gomp_body(ptr %job) nounwind {
   ret void
 }
 
-; A worker of the own pool: thread numbers start at 1, the caller of a step is 0.
-define void @isthmus_worker(ptr %pool, i32 %thread, i64 %seen, i64 %futex, i64 %spins) nounwind {
-  %done_p = getelementptr i8, ptr %pool, i64 64
-  %sleepers_p = getelementptr i8, ptr %pool, i64 128
-  %job_p = getelementptr i8, ptr %pool, i64 192
-  %stop_p = getelementptr i8, ptr %pool, i64 256
-  %first = trunc i64 %seen to i32
+; A worker of the own pool; its threads are numbered from 1, the caller of a step is 0.
+; It looks at the gate for %spin_ns after its last job, then sleeps on the gate's upper half.
+define void @isthmus_worker(ptr %pool, i32 %thread, i64 %spin_ns) nounwind {
+  %count_p = getelementptr i8, ptr %pool, i64 4
+  %sleepers_p = getelementptr i8, ptr %pool, i64 64
+  %job_p = getelementptr i8, ptr %pool, i64 128
+  %stop_p = getelementptr i8, ptr %pool, i64 192
   br label %idle
 idle:
-  %last = phi i32 [ %first, %0 ], [ %new, %after ]
-  br label %spin
-spin:
-  %turn = phi i64 [ 0, %idle ], [ %turn_next, %spin_more ]
-  %now = load atomic i32, ptr %pool acquire, align 4
-  %changed = icmp ne i32 %now, %last
-  br i1 %changed, label %awake, label %spin_more
-spin_more:
-  %turn_next = add i64 %turn, 1
-  %tired = icmp uge i64 %turn_next, %spins
-  br i1 %tired, label %sleep, label %spin
-sleep:
-  %s0 = atomicrmw add ptr %sleepers_p, i32 1 seq_cst
-  %w = call i64 (i64, ...) @syscall(i64 %futex, ptr %pool, i32 128, i32 %last, ptr null, ptr null, i32 0)
-  %s1 = atomicrmw sub ptr %sleepers_p, i32 1 seq_cst
-  %later = load atomic i32, ptr %pool acquire, align 4
-  %woken = icmp ne i32 %later, %last
-  br i1 %woken, label %awake, label %sleep
-awake:
-  %new = phi i32 [ %now, %spin ], [ %later, %sleep ]
-  %stop = load atomic i32, ptr %stop_p acquire, align 4
-  %stopping = icmp ne i32 %stop, 0
-  br i1 %stopping, label %out, label %work
+  %served = phi i64 [ 0, %0 ], [ %opening, %leave ], [ %served, %slept ]
+  %start = call i64 @now_ns()
+  %deadline = add i64 %start, %spin_ns
+  br label %look
+look:
+  %turn = phi i64 [ 0, %idle ], [ %turn_next, %spin ], [ %turn, %missed ]
+  %gate = load atomic i64, ptr %pool acquire, align 64
+  %opening = lshr i64 %gate, 32
+  %odd = and i64 %opening, 1
+  %open = icmp ne i64 %odd, 0
+  %new = icmp ne i64 %opening, %served
+  %enter = and i1 %open, %new
+  br i1 %enter, label %try, label %closed
+try:
+  %entered = add i64 %gate, 1
+  %swap = cmpxchg ptr %pool, i64 %gate, i64 %entered acq_rel monotonic
+  %inside = extractvalue { i64, i1 } %swap, 1
+  br i1 %inside, label %work, label %missed
+missed:
+  br label %look
 work:
   %job = load ptr, ptr %job_p
   call void @share(ptr %job, i32 %thread)
-  br label %after
-after:
-  %d = atomicrmw add ptr %done_p, i32 1 acq_rel
+  br label %leave
+leave:
+  %left = atomicrmw sub ptr %pool, i64 1 acq_rel
+  br label %idle
+closed:
+  %turn_next = add i64 %turn, 1
+  %low = and i64 %turn_next, 63
+  %check = icmp eq i64 %low, 0
+  br i1 %check, label %clock, label %spin
+clock:
+  %stop = load atomic i32, ptr %stop_p acquire, align 4
+  %stopping = icmp ne i32 %stop, 0
+  br i1 %stopping, label %out, label %patience
+patience:
+  %now = call i64 @now_ns()
+  %tired = icmp sge i64 %now, %deadline
+  br i1 %tired, label %sleep, label %spin
+spin:
+  $PAUSE
+  br label %look
+sleep:
+  %seen = trunc i64 %opening to i32
+  %s0 = atomicrmw add ptr %sleepers_p, i32 1 seq_cst
+  call void @futex(ptr %count_p, i32 128, i32 %seen)
+  %s1 = atomicrmw sub ptr %sleepers_p, i32 1 seq_cst
+  %stop_asleep = load atomic i32, ptr %stop_p acquire, align 4
+  %stopping_asleep = icmp ne i32 %stop_asleep, 0
+  br i1 %stopping_asleep, label %out, label %slept
+slept:
   br label %idle
 out:
   ret void
 }
 
-; Start a new generation and wake who sleeps (also used to stop the pool).
-define void @isthmus_pool_wake(ptr %pool, i64 %futex) nounwind {
-  %sleepers_p = getelementptr i8, ptr %pool, i64 128
-  %g = atomicrmw add ptr %pool, i32 1 seq_cst
+; Add to the gate, then wake workers that sleep. Opening a closed gate adds 1 to its upper half;
+; stopping the pool adds 2, so that sleepers look up and the gate stays closed.
+define internal void @move_gate(ptr %pool, i64 %step) nounwind {
+  %count_p = getelementptr i8, ptr %pool, i64 4
+  %sleepers_p = getelementptr i8, ptr %pool, i64 64
+  %g = atomicrmw add ptr %pool, i64 %step seq_cst
   %sleepers = load atomic i32, ptr %sleepers_p seq_cst, align 4
   %any = icmp ne i32 %sleepers, 0
   br i1 %any, label %wake, label %out
 wake:
-  %w = call i64 (i64, ...) @syscall(i64 %futex, ptr %pool, i32 129, i32 2147483647, ptr null, ptr null, i32 0)
+  call void @futex(ptr %count_p, i32 129, i32 2147483647)
   br label %out
 out:
   ret void
 }
 
-define internal void @pool_run(ptr %pool, ptr %job, i32 %threads, i64 %futex, i64 %yield) nounwind {
-  %done_p = getelementptr i8, ptr %pool, i64 64
-  %job_p = getelementptr i8, ptr %pool, i64 192
+define void @isthmus_stop(ptr %pool) nounwind {
+  %stop_p = getelementptr i8, ptr %pool, i64 192
+  store atomic i32 1, ptr %stop_p seq_cst, align 4
+  call void @move_gate(ptr %pool, i64 8589934592)
+  ret void
+}
+
+define internal void @pool_run(ptr %pool, ptr %job) nounwind {
+  %job_p = getelementptr i8, ptr %pool, i64 128
   store ptr %job, ptr %job_p
-  store atomic i32 0, ptr %done_p release, align 4
-  call void @isthmus_pool_wake(ptr %pool, i64 %futex)
+  call void @move_gate(ptr %pool, i64 4294967296)
   call void @share(ptr %job, i32 0)
-  %workers = sub i32 %threads, 1
-  br label %wait
+  %before = atomicrmw add ptr %pool, i64 4294967296 acq_rel
+  %busy = and i64 %before, 4294967295
+  %alone = icmp eq i64 %busy, 0
+  br i1 %alone, label %out, label %wait
 wait:
   %turn = phi i64 [ 0, %0 ], [ %turn_next, %again ]
-  %done = load atomic i32, ptr %done_p acquire, align 4
-  %all = icmp uge i32 %done, %workers
-  br i1 %all, label %out, label %more
+  %gate = load atomic i64, ptr %pool acquire, align 64
+  %inside = and i64 %gate, 4294967295
+  %empty = icmp eq i64 %inside, 0
+  br i1 %empty, label %out, label %more
 more:
   %turn_next = add i64 %turn, 1
-  %tired = icmp uge i64 %turn_next, 20000
-  br i1 %tired, label %rest, label %again
+  %tired = icmp uge i64 %turn_next, 2000
+  br i1 %tired, label %rest, label %spin
 rest:
-  %y = call i64 (i64, ...) @syscall(i64 %yield)
+  %y = call i64 (i64, ...) @syscall(i64 $YIELD)
+  br label %again
+spin:
+  $PAUSE
   br label %again
 again:
   br label %wait
@@ -189,12 +306,9 @@ out:
   ret void
 }
 
-define void @isthmus_step(ptr %commands, i64 %count, ptr %threading, ptr %profile, i64 %futex, i64 %yield) nounwind {
+define void @isthmus_step(ptr %commands, i64 %count, ptr %threading, ptr %profile) nounwind {
   %job = alloca %Job, align 64
-  %before = alloca %Time
-  %after = alloca %Time
-  %mode_p = getelementptr %Threading, ptr %threading, i32 0, i32 0
-  %mode = load i32, ptr %mode_p
+  %mode = load i32, ptr %threading
   %threads_p = getelementptr %Threading, ptr %threading, i32 0, i32 1
   %threads = load i32, ptr %threads_p
   %gomp_p = getelementptr %Threading, ptr %threading, i32 0, i32 2
@@ -210,9 +324,10 @@ loop:
   %i = phi i64 [ 0, %0 ], [ %i_next, %next ]
   br i1 %profiling, label %clock, label %start
 clock:
-  %c0 = call i32 @clock_gettime(i32 1, ptr %before)
+  %clock_start = call i64 @now_ns()
   br label %start
 start:
+  %started = phi i64 [ 0, %loop ], [ %clock_start, %clock ]
   %command = getelementptr %Command, ptr %commands, i64 %i
   %entry = load ptr, ptr %command
   %args_p = getelementptr %Command, ptr %command, i32 0, i32 1
@@ -261,22 +376,13 @@ by_gomp:
   call void %gomp(ptr @gomp_body, ptr %job, i32 %threads, i32 0)
   br label %end
 by_pool:
-  call void @pool_run(ptr %pool, ptr %job, i32 %threads, i64 %futex, i64 %yield)
+  call void @pool_run(ptr %pool, ptr %job)
   br label %end
 end:
   br i1 %profiling, label %record, label %next
 record:
-  %c1 = call i32 @clock_gettime(i32 1, ptr %after)
-  %s_a = load i64, ptr %after
-  %s_b = load i64, ptr %before
-  %s = sub i64 %s_a, %s_b
-  %s_ns = mul i64 %s, 1000000000
-  %n_a_p = getelementptr %Time, ptr %after, i32 0, i32 1
-  %n_a = load i64, ptr %n_a_p
-  %n_b_p = getelementptr %Time, ptr %before, i32 0, i32 1
-  %n_b = load i64, ptr %n_b_p
-  %n = sub i64 %n_a, %n_b
-  %spent = add i64 %s_ns, %n
+  %ended = call i64 @now_ns()
+  %spent = sub i64 %ended, %started
   %slot = getelementptr i64, ptr %profile, i64 %i
   %so_far = load i64, ptr %slot
   %sum = add i64 %so_far, %spent

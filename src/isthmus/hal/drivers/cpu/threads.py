@@ -1,10 +1,10 @@
 """Which threads run launches: libgomp's where the process has it loaded, else a pool of our own.
 
 Sharing libgomp with PyTorch keeps one pool of threads instead of two that fight for the cores;
-without PyTorch the own pool is faster (its threads sleep when the machine is busy).
+without PyTorch the own pool is better: it never waits for a thread that lost its core.
 
 The own pool's threads are Python threads that stay in native code. After a fork the child has
-no threads left: it starts a pool of its own at its first step.
+no threads left: it starts a pool of its own at once.
 """
 
 from __future__ import annotations
@@ -22,17 +22,13 @@ from pathlib import Path
 import numpy as np
 
 from isthmus.core.errors import ConfigError, DeviceError
-from isthmus.hal.drivers.cpu.runtime import POOL_BYTES, THREADING
+from isthmus.hal.drivers.cpu.memory import HostBuffer
+from isthmus.hal.drivers.cpu.runtime import HOST_CALLS, POOL, THREADING
 
-__all__ = ["FUTEX", "YIELD", "Threads", "find_libgomp"]
+__all__ = ["Threads", "find_libgomp"]
 
-#: System call numbers of futex and sched_yield by machine.
-_SYSTEM_CALLS = {
-    "x86_64": (202, 24), "aarch64": (98, 124), "riscv64": (98, 124), "loongarch64": (98, 124),
-}  # fmt: skip
-FUTEX, YIELD = _SYSTEM_CALLS.get(platform.machine(), (0, 0))
-#: Turns of the idle loop before a worker sleeps: some tens of microseconds.
-_SPINS = 30_000
+#: How long an idle worker looks for the next launch before it sleeps.
+_SPIN_NS = 100_000
 
 _alive: weakref.WeakSet[Threads] = weakref.WeakSet()
 
@@ -55,19 +51,23 @@ def find_libgomp(*, loaded_only: bool = False) -> ctypes.CDLL | None:
 class Threads:
     """Threads for launches, and the scratch memory of each.
 
-    kind: "auto", "libgomp" or "own". `record` is what the runtime reads (see THREADING).
+    kind: "auto", "libgomp" or "own"; worker, stop: addresses of the runtime's functions.
+    record, address: what the runtime reads (see THREADING), and where.
+    lock: held during a step, so that steps of several Python threads follow one another.
     """
 
-    def __init__(self, count: int, kind: str, worker: int, wake: int) -> None:
+    def __init__(self, count: int, kind: str, worker: int, stop: int) -> None:
         self.count = count
         self.kind = kind
-        self._worker_address, self._wake_address = worker, wake
+        self.lock = threading.Lock()
+        self._worker_address, self._stop_address = worker, stop
         self.record = np.zeros(1, THREADING)
         self.record["threads"] = count
-        self._scratch = np.zeros(0, np.uint8)
+        self.address: int = self.record.ctypes.data
         self._workers: list[threading.Thread] = []
-        self._pool = np.zeros(0, np.uint8)
+        self._pool = np.zeros(0, POOL)
         self._process = os.getpid()
+        self.scratch_bytes = 0
         self.ensure_scratch(4096)
         _alive.add(self)
         self._start(kind)
@@ -78,7 +78,7 @@ class Threads:
             return
         library = None
         if kind != "own":
-            library = find_libgomp(loaded_only=kind == "auto")
+            library = find_libgomp(loaded_only=kind == "auto" and HOST_CALLS.futex > 0)
         if kind == "libgomp" and library is None:
             raise ConfigError(
                 "ISTHMUS_THREAD_POOL is libgomp, but there is no libgomp on this machine",
@@ -91,24 +91,24 @@ class Threads:
             self.record["gomp_parallel"] = address
             self.record["thread_number"] = number
             return
-        if not FUTEX:
+        if not HOST_CALLS.futex:
             raise DeviceError(
-                f"the own thread pool is not available on {platform.system()} "
-                f"{platform.machine()}",
+                f"the own thread pool is not available on {platform.system()} {platform.machine()}",
                 hint="install libgomp, or set ISTHMUS_NUM_THREADS=1",
             )
-        raw = np.zeros(POOL_BYTES + 64, np.uint8)
+        raw = np.zeros(POOL.itemsize + 64, np.uint8)
         start = -raw.ctypes.data % 64
-        self._pool = raw[start : start + POOL_BYTES]
-        enter = ctypes.CFUNCTYPE(
-            None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
-        )(self._worker_address)
+        self._pool = raw[start : start + POOL.itemsize].view(POOL)
+        enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64)(
+            self._worker_address
+        )
         self._workers = [
             threading.Thread(
-                target=_work, args=(enter, self._pool, number), name=f"isthmus-{number}", daemon=True
+                target=_work, args=(enter, self._pool, number),
+                name=f"isthmus-{number}", daemon=True,
             )
             for number in range(1, self.count)
-        ]
+        ]  # fmt: skip
         for worker in self._workers:
             worker.start()
         self.record["pool"] = self._pool.ctypes.data
@@ -119,21 +119,22 @@ class Threads:
         return ("none", "libgomp", "own")[int(self.record["mode"][0])]
 
     def ensure_scratch(self, size_bytes: int) -> None:
-        """Give every thread at least `size_bytes` of scratch."""
-        stride = (size_bytes + 4095) // 4096 * 4096 + 256  # threads do not share cache sets
-        if self.record["scratch_stride"][0] >= stride:
+        """Give every thread at least `size_bytes` of scratch. Call it with the lock held."""
+        if self.scratch_bytes >= size_bytes:
             return
-        self._scratch = np.zeros(stride * self.count + 64, np.uint8)
-        start = -self._scratch.ctypes.data % 64
-        self.record["scratch"] = self._scratch.ctypes.data + start
+        stride = (size_bytes + 4095) // 4096 * 4096 + 256  # threads do not share cache sets
+        self._scratch = HostBuffer(stride * self.count)
+        self.record["scratch"] = self._scratch.address
         self.record["scratch_stride"] = stride
+        self.scratch_bytes = stride
 
     def after_fork(self) -> None:
         """In a child process: the threads are gone, and libgomp's pool hangs; start our own."""
+        self.lock = threading.Lock()
         self._workers = []
         self._process = os.getpid()
         self.record["mode"] = 0
-        if self.count > 1 and FUTEX:
+        if self.count > 1 and HOST_CALLS.futex:
             self._start("own")
 
     def __del__(self) -> None:
@@ -141,21 +142,20 @@ class Threads:
             self.close()
 
     def close(self) -> None:
-        """Stop the workers of the own pool."""
+        """Stop the workers of the own pool; later launches run in the calling thread."""
         if not self._workers or self._process != os.getpid():
             return
-        self._pool.view(np.int32)[64] = 1  # byte 256: the stop flag
-        wake = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(self._wake_address)
-        wake(self._pool.ctypes.data, FUTEX)
+        self.record["mode"] = 0
+        stop = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._stop_address)
+        stop(self._pool.ctypes.data)
         for worker in self._workers:
             worker.join(timeout=5.0)
         self._workers = []
-        self.record["mode"] = 0
 
 
 def _work(enter: Callable[..., None], pool: np.ndarray, number: int) -> None:
     """The life of a worker; it keeps the pool's memory alive for as long as it reads it."""
-    enter(pool.ctypes.data, number, 0, FUTEX, _SPINS)
+    enter(pool.ctypes.data, number, _SPIN_NS)
 
 
 def _after_fork() -> None:
@@ -168,5 +168,6 @@ def _at_exit() -> None:
         threads.close()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_at_exit)
