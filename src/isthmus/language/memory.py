@@ -76,9 +76,9 @@ def _load(emitter: Emitter, pointer: Tensor, mask: Tensor | None, other: Any, hi
 
 
 def _fill(emitter: Emitter, number: Any, memory: Any) -> Tensor:
-    """A fill value; a float for an integer block is cut as a cast would."""
-    if isinstance(number, float) and memory.is_int() and number == number and abs(number) < 2**63:
-        number = int(number)
+    """A fill value; a float for a block of integers is cut and saturates, as a cast does."""
+    if isinstance(number, float) and memory.is_int():
+        return emitter.cast(emitter.tensor(number), memory)
     return emitter.literal(number, memory)
 
 

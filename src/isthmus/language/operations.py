@@ -97,6 +97,8 @@ def cast(
     rounding = unwrap(fp_downcast_rounding)
     if rounding not in (None, "rtne", "rtz"):
         emitter.fail("K303", f"fp_downcast_rounding is {rounding!r}; it must be 'rtne' or 'rtz'")
+    if block.dtype == element:
+        return block
     if rounding is not None and not (
         block.dtype.is_floating()
         and element.is_floating()

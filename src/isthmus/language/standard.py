@@ -19,6 +19,9 @@ def log2_of(size: int) -> int:
     return size.bit_length() - 1
 
 
+_log2 = log2_of  # the name that other kernel libraries reach for
+
+
 @constexpr_function
 def is_power_of_two(size: int) -> bool:
     return size > 0 and size & (size - 1) == 0

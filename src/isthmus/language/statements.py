@@ -521,6 +521,8 @@ class _Carried:
                 prepare()
                 owner.run(self.node.body)
                 self.after = frame.scope
+                for name in self.values:
+                    self.after[name] = owner.settle(self.after[name])
                 self.check()
                 yielded = [
                     owner.emitter.value(part)

@@ -226,3 +226,19 @@ def test_round_halves_away_from_zero() -> None:
     np.testing.assert_array_equal(
         evaluate("tl.math.round(a)", x, out=np.float32), [1, 2, -1, -3, 0, 2, -8, 1e9]
     )
+
+
+def test_names_of_the_device_library() -> None:
+    x = np.array([1.0, 2.0, 10.0, 7.5], np.float32)
+    y = np.array([3.0, 3.0, 7.0, 11.0], np.float32)
+    helpers = "from isthmus.language.extra import libdevice"
+    for name in ("tanh", "fast_tanh"):
+        result = evaluate(f"libdevice.{name}(a)", x, out=np.float32, helpers=helpers)
+        np.testing.assert_allclose(result, np.tanh(x), rtol=1e-6)
+    np.testing.assert_allclose(
+        evaluate("libdevice.log10(a)", x, out=np.float32, helpers=helpers), np.log10(x), atol=1e-6
+    )
+    cut = evaluate("libdevice.div_rz(a, b)", x, y, out=np.float32, helpers=helpers)
+    exact = x.astype(np.float64) / y
+    assert np.all(cut.astype(np.float64) <= exact)
+    np.testing.assert_allclose(cut, exact, rtol=1.2e-7)

@@ -352,3 +352,19 @@ def test_any_and_or_accumulated_from_truth_values() -> None:
             out,
         )
         assert out[0] == data.any()
+
+
+def test_unrolled_loop_inside_a_loop_may_reuse_a_name() -> None:
+    body = """
+        total = 0
+        for i in range(3):
+            total += i
+            for j in tl.static_range(2):
+                total += j
+        i = 5
+        for k in range(2):
+            for i in tl.static_range(4):
+                total += i
+        tl.store(x0, total + i)
+        """
+    assert run_integers(body, 1) == [3 + 3 + 12 + 3]

@@ -30,6 +30,19 @@ def test_masked_lanes_give_other_or_zero_and_touch_nothing() -> None:
     np.testing.assert_array_equal(out[2], np.r_[data, np.full(8, -5)])
 
 
+def test_float_fill_of_integers_saturates() -> None:
+    out = np.zeros(4, np.int64)
+    run_body(
+        """
+        lanes = tl.arange(0, 4)
+        tl.store(x1 + lanes, tl.load(x0 + lanes, mask=lanes < 2, other=float("-inf")))
+        """,
+        np.array([5, 6, 7, 8], np.int64),
+        out,
+    )
+    np.testing.assert_array_equal(out, [5, 6, -(2**63), -(2**63)])
+
+
 def test_scalar_masks_and_scalar_pointers() -> None:
     data, out = np.array([3, 4], np.int64), np.zeros(4, np.int64)
     run_body(
