@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import ml_dtypes
@@ -10,8 +9,10 @@ import numpy as np
 
 from isthmus.core.errors import DeviceError
 from isthmus.hal.device import BufferRef
+from isthmus.language.source import constant_text
+from isthmus.language.values import constexpr, unwrap
 
-__all__ = ["classify", "memory_range", "type_name"]
+__all__ = ["classify", "constant_key", "memory_range", "type_name"]
 
 _NUMPY_NAMES: dict[np.dtype, str] = {
     np.dtype(kind): name
@@ -85,21 +86,42 @@ def memory_range(array: Any) -> tuple[int, int]:
     return start, start + (last + 1) * item if array.numel() else start
 
 
+def constant_key(value: Any) -> Any:
+    """What tells compile-time values apart: kernels by their source, numbers by type and value.
+
+    Raises: DeviceError for values that cannot be compared once and for all.
+    """
+    value = unwrap(value)
+    text = constant_text(value)
+    if text is not None:
+        return text
+    try:
+        hash(value)
+    except TypeError:
+        raise DeviceError(
+            f"{value!r} cannot be a compile-time value: {type(value).__name__} can change",
+            hint="pass a number, string, dtype, kernel, or a tuple of these",
+        ) from None
+    return type(value), value
+
+
 def classify(value: Any, specialize: bool) -> tuple[Any, ...]:
-    """The class of a run-time argument: values of one class share compiled code."""
+    """The class of a run-time argument: values of one class share compiled code.
+
+    ("i32", divisible by 16), ("=1",), ("f32",), ("*f32", aligned to 16 bytes), ("none",),
+    ("constant", key) and so on.
+    Raises: DeviceError for what a kernel cannot take.
+    """
     kind = type(value)
     if kind is int:
-        if specialize:
-            if value == 1:
-                return ("=1",)
-            aligned = value % 16 == 0
-        else:
-            aligned = False
+        if specialize and value == 1:
+            return ("=1",)
+        divisible = specialize and value % 16 == 0
         if -(2**31) <= value < 2**31:
-            return ("i32", aligned)
-        if value < 2**63:
-            return ("i64", aligned)
-        return ("u64", aligned)
+            return ("i32", divisible)
+        if not -(2**63) <= value < 2**64:
+            raise DeviceError(f"{value} does not fit 64 bits")
+        return ("i64" if value < 2**63 else "u64", divisible)
     if kind is float:
         return ("f32",)
     if kind is bool:
@@ -108,6 +130,8 @@ def classify(value: Any, specialize: bool) -> tuple[Any, ...]:
         return ("none",)
     if isinstance(value, BufferRef):
         raise DeviceError("a buffer reference has no dtype; pass an array")
+    if isinstance(value, constexpr):
+        return ("constant", constant_key(value))
     name = type_name(value)
     if name is not None:
         address = value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr()
@@ -118,23 +142,9 @@ def classify(value: Any, specialize: bool) -> tuple[Any, ...]:
         return ("f64",) if isinstance(value, np.float64) else ("f32",)
     if isinstance(value, np.bool_):
         return ("i1",)
+    if constant_text(value) is not None:
+        return ("constant", constant_key(value))
     raise DeviceError(
         f"a kernel cannot take {kind.__name__} {value!r}",
         hint="pass NumPy arrays, PyTorch CPU tensors, numbers, or constexpr values",
     )
-
-
-_F32 = struct.Struct("<f")
-_F64 = struct.Struct("<d")
-
-
-def slot_value(kind: str, value: Any) -> int:
-    """The 64-bit slot of a number."""
-    if kind == "f32":
-        try:
-            return int.from_bytes(_F32.pack(value), "little")
-        except OverflowError:
-            return int.from_bytes(_F32.pack(float("inf") if value > 0 else -float("inf")), "little")
-    if kind == "f64":
-        return int.from_bytes(_F64.pack(value), "little")
-    return int(value) & 0xFFFFFFFFFFFFFFFF

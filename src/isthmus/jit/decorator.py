@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from inspect import Parameter as PythonParameter
 from typing import Any
 
-import numpy as np
-
 from isthmus.core.errors import DeviceError, KernelError
 from isthmus.core.target import TargetDescription
-from isthmus.hal.drivers.cpu.device import CpuDevice, CpuExecutable
-from isthmus.hal.drivers.cpu.runtime import COMMAND
+from isthmus.hal.drivers.cpu.device import CpuDevice
 from isthmus.hal.registry import open_device
-from isthmus.jit.arguments import classify, memory_range, slot_value
 from isthmus.jit.compile import CompiledKernel, Specialisation, compile_kernel
-from isthmus.language.source import KernelSource, source_of
+from isthmus.jit.launch import LoadedKernel, bind, grid_sizes
+from isthmus.jit.specialise import (
+    CONSTANT,
+    FIXED,
+    SPECIALISED,
+    Arguments,
+    Layout,
+    specialise,
+)
+from isthmus.language.source import KernelSource
 from isthmus.language.values import unwrap
 from isthmus.targets import host_target
 
@@ -49,34 +53,53 @@ def default_device() -> CpuDevice:
     return open_device("cpu", host_target())
 
 
-class _Loaded:
-    """A specialisation ready to launch."""
-
-    __slots__ = ("address", "compiled", "executable", "kinds", "positions", "scratch_bytes")
-
-    def __init__(self, compiled: CompiledKernel, names: Sequence[str]) -> None:
-        self.compiled = compiled
-        self.executable: CpuExecutable = default_device().load([compiled.code], [compiled.entry])
-        self.address = self.executable.addresses[compiled.entry.name]
-        self.kinds = compiled.entry.parameters
-        self.scratch_bytes = compiled.entry.scratch_bytes
-        order = {name: position for position, name in enumerate(names)}
-        kept = [name for name in names if name in compiled.specialisation.signature]
-        self.positions = [order[name] for name in kept]
+#: Launches with the same types but other facts (sizes of 1, alignment, overlap) get code of their
+#: own up to this many times; then one version that relies on no facts serves all others.
+_VERSIONS = 4
 
 
-class _Frame(threading.local):
-    """Per-thread memory for one command and its argument slots."""
+class _Watch:
+    """Globals and closure variables that a kernel and its helpers read, with their values.
 
-    def __init__(self) -> None:
-        self.slots = np.zeros(64, np.uint64)
-        self.command = np.zeros(1, COMMAND)
-        self.command["args"] = self.slots.ctypes.data
-        self.address = self.command.ctypes.data
-        self.grid = self.command["grid"][0]
+    renewed: whether this watch replaces one whose values have changed.
+    """
 
+    def __init__(self, source: KernelSource, renewed: bool) -> None:
+        self.renewed = renewed
+        self._names: dict[tuple[int, str], tuple[dict[str, Any], str, Any]] = {}
+        self._cells: list[tuple[Any, Any]] = []
+        self._seen: set[int] = set()
+        self._visit(source)
+        self._watched = list(self._names.values())
 
-_frame = _Frame()
+    def _visit(self, source: KernelSource) -> None:
+        if id(source) in self._seen:
+            return
+        self._seen.add(id(source))
+        free = source.fn.__code__.co_freevars
+        for dotted, value in source.dependencies().items():
+            first, *rest = dotted.split(".")
+            if first in free:
+                cell = (source.fn.__closure__ or ())[free.index(first)]
+                self._cells.append((cell, cell.cell_contents))
+            else:
+                self._add(source.fn.__globals__, first)
+            holder = source.lookup(first)
+            for part in rest:
+                if not holder.__name__.startswith("isthmus.language"):
+                    self._add(vars(holder), part)
+                holder = getattr(holder, part)
+            if isinstance(value, JitFunction):
+                self._visit(value.source)
+
+    def _add(self, scope: dict[str, Any], name: str) -> None:
+        self._names[id(scope), name] = (scope, name, scope.get(name))
+
+    def has_changed(self) -> bool:
+        for scope, name, value in self._watched:
+            if scope.get(name) is not value:
+                return True
+        return bool(self._cells) and any(cell.cell_contents is not v for cell, v in self._cells)
 
 
 class JitFunction:
@@ -104,10 +127,16 @@ class JitFunction:
             for parameter in self._parameters
             if parameter.default is not PythonParameter.empty
         }
-        self._is_constexpr = [parameter.is_constexpr for parameter in self._parameters]
-        self._loaded: dict[Any, _Loaded] = {}
-        self._watched: list[tuple[dict[str, Any], str, Any]] | None = None
-        self._classes_seen = 0
+        self._modes = tuple(
+            CONSTANT if parameter.is_constexpr
+            else FIXED if parameter.name in self.do_not_specialize
+            else SPECIALISED
+            for parameter in self._parameters
+        )  # fmt: skip
+        self._loaded: dict[Any, LoadedKernel] = {}
+        self._versions: dict[Any, list[Arguments]] = {}
+        self._latest: Arguments | None = None
+        self._watch: _Watch | None = None
 
     def __repr__(self) -> str:
         return f"<kernel {self.source.name}>"
@@ -153,10 +182,9 @@ class JitFunction:
 
     # Launching
 
-    def _bind(self, arguments: Sequence[Any], keywords: dict[str, Any]) -> list[Any]:
+    def _bind(self, arguments: Sequence[Any], keywords: dict[str, Any]) -> Sequence[Any]:
+        """A value for each parameter, in order."""
         names = self.arg_names
-        if len(arguments) == len(names) and not keywords:
-            return list(arguments)
         if len(arguments) > len(names):
             raise DeviceError(
                 f"kernel {self.source.name} takes {len(names)} arguments, got {len(arguments)}"
@@ -184,156 +212,67 @@ class JitFunction:
 
     def run(self, *arguments: Any, grid: Any, **keywords: Any) -> CompiledKernel:
         """Launch over `grid`: a tuple of one to three numbers, or a function of the arguments."""
-        values = self._bind(arguments, keywords)
-        if self._watched is None or any(
-            scope.get(name) is not value for scope, name, value in self._watched
-        ):
-            self._refresh()
-        key, ranges = self._classify(values)
-        loaded = self._loaded.get(key)
-        if loaded is None:
-            loaded = self._load(key, values)
+        values: Sequence[Any] = arguments
+        if keywords or len(arguments) != len(self.arg_names):
+            values = self._bind(arguments, keywords)
+        loaded, slots = self._find(values)
         if callable(grid):
-            grid = grid(dict(zip(self.arg_names, values, strict=True)))
-        self._launch(loaded, values, ranges, _grid(grid))
+            grid = grid({name: unwrap(v) for name, v in zip(self.arg_names, values, strict=True)})
+        loaded.launch(slots, grid_sizes(grid))
         return loaded.compiled
 
     def warmup(self, *arguments: Any, grid: Any = (1,), **keywords: Any) -> CompiledKernel:
         """Compile what a launch with these arguments would run, without running it."""
-        values = self._bind(arguments, keywords)
-        key, _ = self._classify(values)
-        loaded = self._loaded.get(key) or self._load(key, values)
-        return loaded.compiled
+        return self._find(self._bind(arguments, keywords))[0].compiled
 
-    def _classify(self, values: list[Any]) -> tuple[Any, list[tuple[int, int]]]:
-        """The class of all arguments together, and the address ranges of the arrays."""
-        classes: list[Any] = []
-        ranges: list[tuple[int, int]] = []
-        for name, value, is_constexpr in zip(
-            self.arg_names, values, self._is_constexpr, strict=True
-        ):
-            if is_constexpr:
-                value = unwrap(value)  # noqa: PLW2901
-                classes.append((type(value), tuple(value) if isinstance(value, list) else value))
-                continue
-            if source_of(value) is not None or isinstance(value, str):
-                classes.append(("constant", value))
-                continue
-            entry = classify(value, name not in self.do_not_specialize)
-            classes.append(entry)
-            if entry[0][0] == "*":
-                ranges.append(memory_range(value))
-        disjoint = True
-        for position, (low, high) in enumerate(ranges):
-            for other_low, other_high in ranges[:position]:
-                if low != other_low and low < other_high and other_low < high:
-                    disjoint = False
-        starts = [low for low, _ in ranges]
-        shared = tuple(map(starts.index, starts)) if len(set(starts)) < len(starts) else ()
-        classes.append((disjoint, shared))
-        return tuple(classes), ranges
+    def _find(self, values: Sequence[Any]) -> tuple[LoadedKernel, list[int | float]]:
+        """The code for these arguments, compiled if need be, and the arguments' slots."""
+        if self._watch is None or self._watch.has_changed():
+            self._forget()
+        entries, slots, layout = bind(values, self._modes)
+        key = tuple(entries)
+        loaded = self._loaded.get(key)
+        if loaded is None:
+            loaded = self._loaded[key] = self._load(values, layout, len(slots))
+        return loaded, slots
 
-    def _load(self, key: tuple[Any, ...], values: list[Any]) -> _Loaded:
-        signature: dict[str, str] = {}
-        constexprs: dict[str, Any] = {}
-        attrs: dict[str, dict[str, Any]] = {}
-        *classes, (disjoint, shared) = key
-        pointers: list[int] = []
-        for name, value, kind, is_constexpr in zip(
-            self.arg_names, values, classes, self._is_constexpr, strict=True
-        ):
-            if is_constexpr or kind[0] == "constant":
-                constexprs[name] = unwrap(value)
-            elif kind[0] == "=1":
-                constexprs[name] = 1
-            elif kind[0] == "none":
-                constexprs[name] = None
-            else:
-                signature[name] = kind[0]
-                facts: dict[str, Any] = {}
-                if len(kind) > 1 and kind[1]:
-                    facts["divisibility"] = 16
-                if kind[0][0] == "*" and disjoint:
-                    facts["noalias"] = True
-                if kind[0][0] == "*":
-                    pointers.append(len(signature) - 1)
-                    if shared and shared[len(pointers) - 1] != len(pointers) - 1:
-                        facts["same_as"] = pointers[shared[len(pointers) - 1]]
-                if facts:
-                    attrs[name] = facts
-        self._classes_seen += 1
-        reason = "first use" if self._classes_seen == 1 else "arguments of another class"
-        compiled = compile_kernel(
-            self.specialisation(signature, constexprs, attrs), default_device().target,
-            reason=reason,
-        )  # fmt: skip
-        loaded = _Loaded(compiled, self.arg_names)
-        self._loaded[key] = loaded
-        return loaded
-
-    def _launch(
-        self, loaded: _Loaded, values: list[Any], ranges: list[tuple[int, int]],
-        grid: tuple[int, int, int],
-    ) -> None:  # fmt: skip
-        total = grid[0] * grid[1] * grid[2]
-        if total == 0:
-            return
-        frame = _frame
-        slots = frame.slots
-        if len(loaded.kinds) > len(slots):
-            frame.slots = slots = np.zeros(2 * len(loaded.kinds), np.uint64)
-            frame.command["args"] = slots.ctypes.data
-        packed = []
-        for kind, position in zip(loaded.kinds, loaded.positions, strict=True):
-            value = values[position]
-            if kind == "ptr":
-                packed.append(
-                    value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr()
-                )
-            else:
-                packed.append(slot_value(kind, value))
-        slots[: len(packed)] = packed
+    def _load(self, values: Sequence[Any], layout: Layout, given: int) -> LoadedKernel:
         device = default_device()
-        chunk = max(1, total // (6 * device.threads.count))
-        frame.command[0] = (loaded.address, slots.ctypes.data, grid, 0, total, chunk)
-        device.run(frame.address, 1, loaded.scratch_bytes)
+        arguments = specialise(self.arg_names, self._modes, values, layout)
+        generic = specialise(self.arg_names, self._modes, values, layout, generic=True)
+        versions = self._versions.setdefault(generic.types(), [])
+        if len(versions) >= _VERSIONS and arguments not in versions:
+            arguments = generic
+        if arguments not in versions:
+            versions.append(arguments)
+        reason = self._reason(arguments)
+        self._latest = arguments
+        compiled = compile_kernel(
+            self.specialisation(arguments.signature, arguments.constexprs, arguments.attrs),
+            device.target, reason=reason,
+        )  # fmt: skip
+        return LoadedKernel(compiled, device, arguments.positions, given)
 
-    def _refresh(self) -> None:
-        """Forget compiled code when a helper or a global that the source reads has changed."""
-        watched: list[tuple[dict[str, Any], str, Any]] = []
-        seen: set[int] = set()
+    def _reason(self, arguments: Arguments) -> str:
+        """Why another version of this kernel is needed."""
+        if self._latest is not None:
+            return ", ".join(arguments.differences(self._latest)) or "other arguments"
+        if self._watch is not None and self._watch.renewed:
+            return "a helper or global has changed"
+        return "first use"
 
-        def visit(source: KernelSource) -> None:
-            if id(source) in seen:
-                return
-            seen.add(id(source))
-            scope = source.fn.__globals__
-            for dotted, value in source.dependencies().items():
-                first, *rest = dotted.split(".")
-                holder = scope
-                for part in rest:
-                    holder, first = vars(holder[first]), part
-                if first in holder:
-                    watched.append((holder, first, value))
-                inner = source_of(value)
-                if inner is not None:
-                    visit(inner)
-
-        visit(self.source)
-        if self._watched is not None:
-            self._loaded.clear()
-        self._watched = watched
+    def _forget(self) -> None:
+        """Drop compiled code: a helper or a global that the source reads is new or has changed."""
+        self._loaded.clear()
+        self._versions.clear()
+        self._latest = None
+        self._watch = _Watch(self.source, renewed=self._watch is not None)
 
 
-def _grid(grid: Any) -> tuple[int, int, int]:
-    """One to three numbers of programs. Raises DeviceError for anything else."""
-    numbers = (grid,) if isinstance(grid, int) else tuple(grid)
-    if not 1 <= len(numbers) <= 3:
-        raise DeviceError(f"a grid has one to three numbers, got {numbers}")
-    for number in numbers:
-        if not isinstance(number, (int, np.integer)) or number < 0:
-            raise DeviceError(f"a grid is made of whole numbers of 0 or more, got {numbers}")
-    return (*(int(number) for number in numbers), 1, 1)[:3]  # type: ignore[return-value]
+#: Settings of Triton's decorator that make no difference here.
+_ACCEPTED = frozenset(
+    {"noinline", "repr", "debug", "launch_metadata", "version", "do_not_specialize_on_alignment"}
+)
 
 
 def jit(fn: Callable[..., Any] | None = None, **settings: Any) -> Any:
@@ -341,9 +280,18 @@ def jit(fn: Callable[..., Any] | None = None, **settings: Any) -> Any:
 
     do_not_specialize: integer parameters (names or positions) whose value 1 and divisibility by
         16 make no difference to the code.
+    options: for the front end, for example {"allow_any_block_size": True}.
     Other settings of Triton's decorator (noinline, repr, debug, ...) are accepted.
     """
-    known = {name: settings[name] for name in ("do_not_specialize", "options") if name in settings}
+    known = {name: settings.pop(name) for name in ("do_not_specialize", "options")
+             if name in settings}  # fmt: skip
+    unknown = settings.keys() - _ACCEPTED
+    if unknown:
+        raise KernelError(
+            f"jit has no setting {', '.join(sorted(unknown))}",
+            hint=f"it has do_not_specialize and options; accepted: {', '.join(sorted(_ACCEPTED))}",
+            code="K121",
+        )
     if fn is None:
         return lambda function: JitFunction(function, **known)
     return JitFunction(fn, **known)
