@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save as save_tensors
 
 from isthmus.core.errors import ProgramError
+from isthmus.program.encoding import FORMAT, FORMAT_VERSION, encode_graph, layout
 from isthmus.program.graph import Graph, GraphInput
 
 __all__ = ["Program"]
@@ -53,14 +58,45 @@ class Program:
                     )
         return found
 
-    def text(self) -> str:
-        """The program as it stands in its file, weights apart."""
-        from isthmus.program.file import encode_program
+    def encode(self) -> dict[str, Any]:
+        """The program as JSON data, weights apart."""
+        return {
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
+            "name": self.name,
+            "metadata": self.metadata,
+            "graphs": {name: encode_graph(graph) for name, graph in self.graphs.items()},
+        }
 
-        return json.dumps(encode_program(self))
+    def text(self) -> str:
+        """The program as one line of JSON, weights apart."""
+        return json.dumps(self.encode())
 
     def save(self, path: Path | str) -> None:
-        """Write the program to `path`, and stored weights beside it as .safetensors."""
-        from isthmus.program.file import save_program
+        """Write `path` (JSON), and stored weights beside it as .safetensors.
 
-        save_program(self, Path(path))
+        Raises: ProgramError when the path does not end in .json or cannot be written.
+        """
+        path = Path(path)
+        if path.suffix != ".json":
+            raise ProgramError(f"a program file ends in .json, got {path.name}")
+        data = self.encode()
+        if self.weights:
+            content = save_tensors({n: np.asarray(a, order="C") for n, a in self.weights.items()})
+            data["weights"] = {
+                "file": path.with_suffix(".safetensors").name,
+                "digest": hashlib.sha256(content).hexdigest(),
+            }
+            _publish(path.with_suffix(".safetensors"), content)
+        _publish(path, layout(data).encode("utf-8"))
+
+
+def _publish(path: Path, content: bytes) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_bytes(content)
+        partial.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise ProgramError(f"cannot write {path}: {error.strerror}") from error
