@@ -1,6 +1,6 @@
 """IR types: interned, so that equality is identity.
 
-    scalar    i1 i8 i16 i32 i64 f8e4m3 f8e5m2 f16 bf16 f32 f64   integers carry no sign: operations do
+    scalar    i1 i8 i16 i32 i64 f8e4m3 f8e5m2 f16 bf16 f32 f64; integers have no sign
     ptr<T>    address of a scalar T in memory
     tile<..>  a block of scalars or pointers with a static shape, `tile<64x32xf32>`
     vector<.> one row of lanes, `vector<8xf32>`: only below the nest lowering
@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
 __all__ = [
     "BF16", "F8E4M3", "F8E5M2", "F16", "F32", "F64", "I1", "I8", "I16", "I32", "I64",
@@ -22,7 +22,7 @@ class Type:
     """Base of all types. Instances are interned by their constructors."""
 
     __slots__ = ("_text",)
-    _interned: ClassVar[dict[object, Type]] = {}
+    _interned: ClassVar[dict[object, Any]] = {}
     _text: str
 
     def __str__(self) -> str:
@@ -103,6 +103,7 @@ class _Shaped(Type):
         key = (cls, shape, element)
         found = Type._interned.get(key)
         if found is None:
+            assert isinstance(element, (ScalarType, PointerType)), f"a {cls._keyword} of {element}"
             found = object.__new__(cls)
             found.shape, found.element = shape, element
             dims = "x".join(map(str, shape))

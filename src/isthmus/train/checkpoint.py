@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

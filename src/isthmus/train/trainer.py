@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -40,7 +40,7 @@ class Session(Protocol):
 
     def state_dict(self) -> dict[str, np.ndarray]: ...
 
-    def load_state_dict(self, state: dict[str, np.ndarray]) -> None: ...
+    def load_state_dict(self, content: Mapping[str, np.ndarray]) -> None: ...
 
     def has_graph(self, graph: str) -> bool: ...
 

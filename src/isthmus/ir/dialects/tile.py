@@ -218,10 +218,17 @@ define("tile.reduce", "values*",
        "left scalars then right scalars and yields the combination. The order is the target's, "
        "the same in every run.",
        attrs={"axis": int, "kind": str}, infer=_reduce, regions=1, traits="pure")  # fmt: skip
+
+
+def _scan(types: Types, attrs: Attrs) -> list[Type]:
+    _check_combine(types, attrs)
+    return list(types)
+
+
 define("tile.scan", "values*",
        "Running combination along `axis`, from the end when `reverse`; kinds as in tile.reduce.",
        attrs={"axis": int, "kind": str, "reverse?": bool},
-       infer=lambda t, a: [_check_combine(t, a) and x for x in t], regions=1, traits="pure")  # fmt: skip
+       infer=_scan, regions=1, traits="pure")  # fmt: skip
 
 
 def _dot(types: Types, _attrs: Attrs) -> list[Type]:

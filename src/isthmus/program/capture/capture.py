@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import ml_dtypes
 import torch
 from torch import nn
 
@@ -329,7 +330,5 @@ class _Pieces:
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
     if tensor.dtype == torch.bfloat16:
-        import ml_dtypes
-
         return tensor.detach().view(torch.int16).numpy().view(ml_dtypes.bfloat16).copy()
     return tensor.detach().numpy().copy()

@@ -58,7 +58,8 @@ def eager_step(
          "params": [twins[names[id(p)]] for p in group["params"]]}
         for group in optimizer.param_groups
     ]  # fmt: skip
-    twin_optimizer = type(optimizer)(groups)
+    optimizer_class: Any = type(optimizer)
+    twin_optimizer = optimizer_class(groups)
     for p in (p for group in optimizer.param_groups for p in group["params"]):
         if optimizer.state.get(p):
             twin_optimizer.state[twins[names[id(p)]]] = copy.deepcopy(dict(optimizer.state[p]))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.fx.node import map_arg
 
 from isthmus.core.dtypes import DType, dtype_named
 from isthmus.core.errors import CaptureError
@@ -168,7 +169,7 @@ class Converter(GraphBuilder):
                 tensor = _attribute(module, node.target)
                 self.env[node] = self.constants(str(node.target), tensor)
             elif node.op == "output":
-                result = torch.fx.node.map_arg(node.args[0], lambda n: self.env[n])
+                result = map_arg(node.args[0], lambda n: self.env[n])
             else:
                 self.source = source_place(node)
                 self.env[node] = self.apply(node)
@@ -179,8 +180,8 @@ class Converter(GraphBuilder):
         if "getitem" in name:
             sequence, index = node.args
             return self.env[sequence][index]  # type: ignore[index]
-        args = torch.fx.node.map_arg(node.args, lambda n: self.env[n])
-        kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: self.env[n])
+        args = map_arg(node.args, lambda n: self.env[n])
+        kwargs = map_arg(node.kwargs, lambda n: self.env[n])
         return RULES[name](self, *args, **kwargs)
 
     @staticmethod

@@ -12,6 +12,7 @@ import torch
 from torch._decomp import core_aten_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
+from torch.utils._pytree import tree_map
 
 __all__ = ["trace", "trace_functional"]
 
@@ -28,7 +29,11 @@ _KEEP = (
 
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     table = core_aten_decompositions()
-    return {op: rule for op, rule in table.items() if op.overloadpacket.__name__ not in _KEEP}
+    return {
+        op: rule
+        for op, rule in table.items()
+        if not (isinstance(op, torch._ops.OpOverload) and op.overloadpacket.__name__ in _KEEP)
+    }
 
 
 def trace(function: Callable[..., Any], arguments: Sequence[Any]) -> torch.fx.GraphModule:
@@ -46,7 +51,7 @@ def trace_functional(
         return torch.fx.Interpreter(first).run(*values)
 
     flat: list[Any] = []
-    torch.utils._pytree.tree_map(flat.append, tuple(arguments))
+    tree_map(flat.append, tuple(arguments))
     with preserve_node_meta(), torch.no_grad():
         functional = torch.func.functionalize(replay, remove="mutations")
         return make_fx(functional, decomposition_table=_decompositions(), tracing_mode="real")(*flat)

@@ -286,7 +286,8 @@ def _initial_state(
         copied = {k: v for k, v in group.items() if k != "params"}
         copied["lr"] = float(copied["lr"])
         settings.append({**copied, "params": [by_identity[id(p)] for p in group["params"]]})
-    probe = type(optimizer)(settings)
+    optimizer_class: Any = type(optimizer)
+    probe = optimizer_class(settings)
     for tensor in copies.values():
         tensor.grad = torch.zeros_like(tensor)
     probe.step()
