@@ -1,5 +1,7 @@
 """Layer norm with its backward pass: statistics in two passes, weight gradients by row chunks.
 
+Run it:
+
     python examples/layer_norm.py
 """
 

@@ -1,5 +1,7 @@
 """Matrix product: blocks of C, a loop over K, `tl.dot`. The compiler packs and tiles.
 
+Run it:
+
     python examples/matmul.py
 """
 

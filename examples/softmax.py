@@ -1,5 +1,7 @@
 """Softmax of each row in one pass over memory: load a row, shift, exponentiate, normalise, store.
 
+Run it:
+
     python examples/softmax.py
 """
 

@@ -1,5 +1,7 @@
 """Vector addition: the smallest kernel.
 
+Run it:
+
     python examples/vector_add.py
 """
 

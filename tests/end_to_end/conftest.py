@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.programs import tiny_gpt
 
 from isthmus.data.corpus import standard_library
+from support.programs import tiny_gpt
 
 
 @pytest.fixture(scope="session")

@@ -38,7 +38,9 @@ def test_missing_data(refuse, program_file, tmp_path):
 
 def test_empty_corpus(refuse, program_file, tmp_path):
     (tmp_path / "empty.txt").write_text("")
-    assert "is empty" in refuse("train", "--program", program_file, "--data", tmp_path / "empty.txt")
+    assert "is empty" in refuse(
+        "train", "--program", program_file, "--data", tmp_path / "empty.txt"
+    )
 
 
 def test_corpus_shorter_than_a_sequence(refuse, program_file, tmp_path):
@@ -111,10 +113,18 @@ def test_impossible_settings(refuse, program_file, corpus, arguments, message):
 
 
 def test_wrong_batch(refuse, program_file, tmp_path):
-    np.savez(tmp_path / "shape.npz", tokens=np.zeros((4, 7), np.int64), targets=np.zeros((4, 32), np.int64))
+    np.savez(
+        tmp_path / "shape.npz",
+        tokens=np.zeros((4, 7), np.int64),
+        targets=np.zeros((4, 32), np.int64),
+    )
     message = refuse("run", program_file, "--batch", tmp_path / "shape.npz")
     assert "'tokens' has shape [4, 7]; expected [4, 32]" in message
-    np.savez(tmp_path / "dtype.npz", tokens=np.zeros((4, 32), np.float32), targets=np.zeros((4, 32), np.int64))
+    np.savez(
+        tmp_path / "dtype.npz",
+        tokens=np.zeros((4, 32), np.float32),
+        targets=np.zeros((4, 32), np.int64),
+    )
     message = refuse("run", program_file, "--batch", tmp_path / "dtype.npz")
     assert "'tokens' is float32; expected int64" in message
     np.savez(tmp_path / "entry.npz", tokens=np.zeros((4, 32), np.int64))

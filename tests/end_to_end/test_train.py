@@ -29,7 +29,9 @@ def train(isthmus_command, program_file, corpus):
 
 
 def losses(out: Path) -> list[tuple[int, float]]:
-    return [(e["step"], e["loss"]) for e in read_metrics(out / "metrics.jsonl") if e["event"] == "step"]
+    return [
+        (e["step"], e["loss"]) for e in read_metrics(out / "metrics.jsonl") if e["event"] == "step"
+    ]
 
 
 def same_weights(first: Path, second: Path) -> None:

@@ -8,13 +8,13 @@ import time
 import numpy as np
 import pytest
 import torch
-from support.programs import example_module
 from torch import nn
 from torch.nn import functional as F
 
 import isthmus
 from isthmus.data.corpus import standard_library
 from isthmus.program.session import Session
+from support.programs import example_module
 
 
 def real_batches(shape: tuple[int, int], count: int) -> list[dict[str, np.ndarray]]:

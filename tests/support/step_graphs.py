@@ -1,5 +1,7 @@
 """Graphs written by hand, for tests of the passes and the executor.
 
+Example:
+
     g = StepGraph("step")
     x, w = g.batch("x", (4, 8)), g.state("w", (8, 3))
     g.output("y", g("gelu", g("matmul", x, w)))

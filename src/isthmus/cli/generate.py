@@ -1,5 +1,7 @@
 """Generate text from a checkpoint.
 
+Example:
+
     isthmus generate runs/mine --prompt "def " --length 200 --temperature 0.8
 """
 
@@ -18,12 +20,16 @@ from isthmus.train.generate import generate_text
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `isthmus generate`."""
-    parser.add_argument("run", type=Path, metavar="RUN", help="a run's folder, or a checkpoint file")
-    parser.add_argument("--prompt", default="def ", help="text to go on from (default: %(default)r)")
+    parser.add_argument(
+        "run", type=Path, metavar="RUN", help="a run's folder, or a checkpoint file"
+    )
+    parser.add_argument(
+        "--prompt", default="def ", help="text to go on from (default: %(default)r)"
+    )
     parser.add_argument("--length", type=int, default=400, metavar="N",
                         help="tokens to generate (default: %(default)s)")  # fmt: skip
     parser.add_argument("--temperature", type=float, default=0.8, metavar="T",
-                        help="0 always takes the likeliest token (default: %(default)s)")  # fmt: skip
+                        help="0 takes the likeliest token (default: %(default)s)")  # fmt: skip
     parser.add_argument("--top-k", type=int, default=0, metavar="K",
                         help="sample among the K likeliest tokens (default: all)")  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")

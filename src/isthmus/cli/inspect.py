@@ -1,6 +1,9 @@
 """Look inside: a kernel's tile IR, nest IR, LLVM IR and assembly; a program's graph and memory.
 
-    isthmus inspect examples/softmax.py:softmax_kernel --signature "*f32,*f32,i32,i32" --set BLOCK=1024
+Examples:
+
+    isthmus inspect examples/softmax.py:softmax_kernel \
+        --signature "*f32,*f32,i32,i32" --set BLOCK=1024
     isthmus inspect gpt.json --show graph
     isthmus inspect gpt.json --show memory
     isthmus inspect gpt.json --show kernels
@@ -33,7 +36,7 @@ _PROGRAM_FORMS = ("graph", "memory", "kernels")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `isthmus inspect`."""
     parser.add_argument("subject", nargs="?", metavar="SUBJECT",
-                        help="FILE.py:KERNEL, or a program file (default: the bundled GPT)")  # fmt: skip
+                        help="FILE.py:KERNEL, or a program (default: the bundled GPT)")  # fmt: skip
     parser.add_argument("--show", metavar="FORM",
                         help=f"kernels: {', '.join(_KERNEL_FORMS)} (default: all but asm); "
                         f"programs: {', '.join(_PROGRAM_FORMS)} (default: graph)")  # fmt: skip

@@ -35,7 +35,8 @@ def load_module(path: Path) -> ModuleType:
     if not path.is_file():
         raise ConfigError(f"no such file: {path}", hint="give FILE.py:NAME")
     spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None, f"{path} cannot be imported"
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is not a Python file", hint="its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)
     sys.path.insert(0, str(path.parent.resolve()))
@@ -54,5 +55,7 @@ def find_object(reference: str) -> Any:
     module = load_module(Path(file))
     if not hasattr(module, name):
         names = [n for n, value in vars(module).items() if callable(value) and n[0] != "_"]
-        raise ConfigError(f"{file} has no {name!r}; it has {', '.join(names) or 'nothing callable'}")
+        raise ConfigError(
+            f"{file} has no {name!r}; it has {', '.join(names) or 'nothing callable'}"
+        )
     return getattr(module, name)

@@ -33,7 +33,7 @@ _PROMPT = "def "
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `isthmus train`."""
     parser.add_argument("--data", type=Path, metavar="PATH",
-                        help="a text file, or a folder of text files (default: the standard library)")  # fmt: skip
+                        help="text file, or folder (default: Python's library)")  # fmt: skip
     parser.add_argument("--program", metavar="FILE",
                         help="a captured program (default: the bundled small GPT)")  # fmt: skip
     parser.add_argument("--tokenizer", type=Path, metavar="FILE",
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
     parser.add_argument("--threads", type=int, metavar="N", help="default: all cores")
     parser.add_argument("--stop-after", type=int, metavar="N",
-                        help="save and stop after N micro-batches, to be resumed later")  # fmt: skip
+                        help="save and stop after N micro-batches, to be resumed")  # fmt: skip
     parser.add_argument("--json", action="store_true",
                         help="print events as JSON lines instead of a progress bar")  # fmt: skip
 
@@ -83,11 +83,16 @@ def execute(options: argparse.Namespace) -> int:
         session = Session(program, threads=options.threads)
         session.prepare("train" if options.accumulate == 1 else "gradient")
         session.initialise(options.seed)
-    steps = _steps_that_fit(session, task, options.accumulate) if options.steps is None else options.steps
+    steps = (
+        _steps_that_fit(session, task, options.accumulate)
+        if options.steps is None
+        else options.steps
+    )
     config = TrainConfig(
         steps=steps,
         learning_rate=options.learning_rate,
-        warmup_steps=min(100, steps // 10) if options.warmup_steps is None
+        warmup_steps=min(100, steps // 10)
+        if options.warmup_steps is None
         else options.warmup_steps,
         accumulate=options.accumulate,
         evaluate_every=options.evaluate_every,

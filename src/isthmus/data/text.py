@@ -61,6 +61,4 @@ def tokenize_corpus(
             )
         cut = len(stream) - max(need, int(len(stream) * validation_fraction))
         train, validation = stream[:cut], stream[cut:]
-    return TokenizedText(
-        train, validation, digest.hexdigest(), len(encoded), corpus.size_bytes
-    )
+    return TokenizedText(train, validation, digest.hexdigest(), len(encoded), corpus.size_bytes)

@@ -55,7 +55,7 @@ class BytePairTokenizer:
         library = _tokenizers()
         try:
             self._tokenizer = library.Tokenizer.from_str(model)
-        except Exception as error:  # noqa: BLE001  (the library raises bare Exception)
+        except Exception as error:  # the library raises bare Exception
             raise DataError(f"not a tokenizer: {error}") from error
         self._model = model
         self.vocabulary_size: int = self._tokenizer.get_vocab_size()
@@ -114,9 +114,7 @@ def load_tokenizer(description: dict[str, Any] | str | Path) -> Tokenizer:
         try:
             return BytePairTokenizer(Path(description).read_text(encoding="utf-8"))
         except OSError as error:
-            raise DataError(
-                f"cannot read tokenizer {description}: {error.strerror}"
-            ) from error
+            raise DataError(f"cannot read tokenizer {description}: {error.strerror}") from error
     kind = description.get("kind")
     if kind == "bytes":
         return ByteTokenizer()

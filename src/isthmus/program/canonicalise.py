@@ -1,4 +1,4 @@
-"""Graph clean-up after capture: views of views, equal nodes, constants that change nothing, dead nodes."""
+"""Graph clean-up: views of views, equal nodes, constants that change nothing, dead nodes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def _identity(node: Node) -> Value | None:
     unchanged = source.spec == node.outputs[0].spec
     if node.op in ("reshape", "broadcast_to", "cast", "slice") and unchanged:
         return source
-    if node.op == "transpose" and tuple(node.attrs["order"]) == tuple(range(len(source.spec.shape))):
+    if node.op == "transpose" and tuple(node.attrs["order"]) == tuple(
+        range(len(source.spec.shape))
+    ):
         return source
     if node.op in ("mul", "div") and unchanged:
         other = node.inputs[1]
@@ -75,5 +77,3 @@ def _identity(node: Node) -> Value | None:
         if producer is not None and producer.op == "constant" and producer.attrs["value"] == 1:
             return source
     return None
-
-

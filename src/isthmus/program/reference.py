@@ -37,7 +37,9 @@ def run_reference(
         values[entry.value] = array.astype(np.float64) if entry.value.spec.dtype.is_float else array
     for node in graph.nodes:
         inputs = [None if value is None else values[value] for value in node.inputs]
-        for value, result in zip(node.outputs, operator(node.op).reference(inputs, node.attrs), strict=True):
+        for value, result in zip(
+            node.outputs, operator(node.op).reference(inputs, node.attrs), strict=True
+        ):
             values[value] = np.asarray(result).reshape(value.spec.shape)
     outputs = {name: values[value] for name, value in graph.outputs.items()}
     after = {}
@@ -46,5 +48,3 @@ def run_reference(
             value = graph.updates.get(name, entry.value)
             after[name] = values[value]
     return outputs, after
-
-

@@ -84,9 +84,7 @@ def sort_nodes(nodes: Iterable[Node], priority: Mapping[Node, int]) -> list[Node
             if producer is not None:
                 users.setdefault(producer, []).append(node)
     places = {node: place for place, node in enumerate(listed)}
-    ready = [
-        (priority.get(node, 0), places[node]) for node in listed if not missing[node]
-    ]
+    ready = [(priority.get(node, 0), places[node]) for node in listed if not missing[node]]
     heapq.heapify(ready)
     ordered: list[Node] = []
     while ready:

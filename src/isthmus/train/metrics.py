@@ -13,7 +13,7 @@ __all__ = ["MetricsWriter", "read_metrics"]
 
 
 class MetricsWriter:
-    """Appends events to `path`; with `keep_steps`, later steps of an older run are dropped first."""
+    """Appends events to `path`; `keep_steps` first drops later steps of an older run."""
 
     def __init__(self, path: Path, keep_steps: int | None = None) -> None:
         kept: list[dict[str, Any]] = []

@@ -71,7 +71,8 @@ def loss_plot(train: Curve, validation: Curve, title: str) -> str:
             f'<text x="{x}" y="{_HEIGHT - _BOTTOM + 18}" text-anchor="middle">{tick:g}</text>'
         )
     parts += [
-        f'<path d="M{_LEFT} {_TOP}V{_HEIGHT - _BOTTOM}H{_WIDTH - _RIGHT}" fill="none" stroke="#444"/>',
+        f'<path d="M{_LEFT} {_TOP}V{_HEIGHT - _BOTTOM}H{_WIDTH - _RIGHT}" '
+        'fill="none" stroke="#444"/>',
         f'<text x="{_LEFT + plot_width / 2}" y="{_HEIGHT - 14}" text-anchor="middle">step</text>',
         f'<text transform="translate(18 {_TOP + plot_height / 2}) rotate(-90)" '
         'text-anchor="middle">loss, nats per token</text>',

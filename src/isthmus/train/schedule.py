@@ -14,7 +14,8 @@ __all__ = ["WarmupCosine"]
 class WarmupCosine:
     """Linear warm-up to `peak`, then half a cosine down to `floor` at the last step.
 
-    Source: Loshchilov and Hutter 2017 (SGDR), eq. 5 with one period; warm-up from Goyal et al. 2017.
+    Source: Loshchilov and Hutter 2017 (SGDR), eq. 5 with one period; warm-up from Goyal et al.
+    2017.
     """
 
     peak: float

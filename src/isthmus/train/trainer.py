@@ -104,7 +104,7 @@ class StepReport:
     extra: dict[str, float] = field(default_factory=dict)
 
 
-class Interrupted(Exception):
+class Interrupted(Exception):  # noqa: N818  (no error: the user asked to stop)
     """The user asked to stop; the checkpoint at `path` holds everything."""
 
     def __init__(self, path: Path, step: int) -> None:

@@ -72,5 +72,7 @@ def test_target_description():
     assert target.lanes(512) == 1
     assert target.cache_bytes(1, 1) == 32768
     assert target.cache_bytes(2, 99) == 99
-    assert target.key() == TargetDescription("t", vector_bits=256, cores=8, caches=target.caches).key()
+    assert (
+        target.key() == TargetDescription("t", vector_bits=256, cores=8, caches=target.caches).key()
+    )
     assert target.key() != TargetDescription("t", vector_bits=512, caches=target.caches).key()

@@ -20,7 +20,10 @@ def test_targets_are_tokens_one_ahead():
 
 
 @given(
-    size=st.integers(9, 200), length=st.integers(1, 8), batch=st.integers(1, 7), seed=st.integers(0, 9)
+    size=st.integers(9, 200),
+    length=st.integers(1, 8),
+    batch=st.integers(1, 7),
+    seed=st.integers(0, 9),
 )
 @settings(max_examples=60, deadline=None)
 def test_an_epoch_visits_every_window_once(size, length, batch, seed):

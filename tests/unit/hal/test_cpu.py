@@ -138,7 +138,9 @@ def test_own_pool_sleeps_and_wakes(code, monkeypatch):
     device = CpuDevice(host_target(), threads=2)
     buffer = device.allocate(4000)
     commands = device.command_list()
-    commands.add_launch(device.load([code], [ENTRY]), "bump", [BufferRef(buffer), 1.0], (1000, 1, 1))
+    commands.add_launch(
+        device.load([code], [ENTRY]), "bump", [BufferRef(buffer), 1.0], (1000, 1, 1)
+    )
     commands.finish()
     for _ in range(20):
         time.sleep(0.01)  # long enough for the worker to go to sleep
@@ -182,7 +184,10 @@ def test_argument_slots(kind, value, expected):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda d, e: d.command_list().add_launch(e, "bump", [1.0], (1, 1, 1)), "takes 2 arguments, got 1"),
+        (
+            lambda d, e: d.command_list().add_launch(e, "bump", [1.0], (1, 1, 1)),
+            "takes 2 arguments, got 1",
+        ),
         (lambda d, e: d.command_list().add_launch(e, "bump", [0, 1.0], (-1, 1, 1)), "a grid is"),
         (lambda d, e: d.queue().submit(d.command_list()), "finish the command list"),
         (lambda d, e: pack_argument("i8", 300), "300 does not fit"),

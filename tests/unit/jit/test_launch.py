@@ -29,7 +29,9 @@ kernels = _kernels()
 
 
 @pytest.mark.parametrize("n", [0, 1, 63, 64, 65, 1000])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int8, np.int64])
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int8, np.int64]
+)
 def test_add_for_sizes_and_dtypes(n, dtype):
     x, y = (np.arange(n) % 50).astype(dtype), (np.arange(n) % 7).astype(dtype)
     out = np.full(n + 3, 99).astype(dtype)
@@ -91,7 +93,10 @@ def test_an_empty_grid_runs_nothing(shape):
         (lambda k, x: k[(-1,)](x, 2.0, 64), "whole numbers from 0 to"),
         (lambda k, x: k[(1.5,)](x, 2.0, 64), "whole numbers from 0 to"),
         (lambda k, x: k[(1,)](object(), 2.0, 64), "cannot take object"),
-        (lambda k, x: k[(1,)](x.astype(np.complex64), 2.0, 64), "cannot take an array of complex64"),
+        (
+            lambda k, x: k[(1,)](x.astype(np.complex64), 2.0, 64),
+            "cannot take an array of complex64",
+        ),
     ],
 )
 def test_launch_errors(call, message):

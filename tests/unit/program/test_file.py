@@ -9,13 +9,13 @@ import sys
 import numpy as np
 import pytest
 import torch
-from support.programs import tiny_gpt
 from torch import nn
 
 import isthmus
 from isthmus.core.errors import ProgramError
 from isthmus.program.file import load_program
 from isthmus.program.session import Session
+from support.programs import tiny_gpt
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,9 @@ def test_runs_without_pytorch(tmp_path, stored):
         "x = np.ones((4, 3), np.float32)\n"
         "print(float(session.run('train', {'x': x}, {'learning_rate': 0.1})['loss']))\n"
     )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     weight, bias = stored.weights["model.weight"], stored.weights["model.bias"]
     expected = ((weight.astype(np.float64).sum(1) + bias) ** 2).mean()
     assert float(result.stdout) == pytest.approx(expected, rel=1e-5)
@@ -99,7 +101,10 @@ def test_truncated(tmp_path, keep):
         (lambda d: d.update(version=99), "format version 99; this version reads 1"),
         (lambda d: d.update(format="other"), "not a program file"),
         (lambda d: d.pop("graphs"), "is damaged: KeyError"),
-        (lambda d: d["graphs"]["train"]["nodes"][0].__setitem__(0, "teleport"), "'teleport' is not in"),
+        (
+            lambda d: d["graphs"]["train"]["nodes"][0].__setitem__(0, "teleport"),
+            "'teleport' is not in",
+        ),
         (lambda d: d["graphs"]["train"]["nodes"].pop(0), "before it is computed"),
         (lambda d: d["graphs"]["train"]["inputs"][0].update(spec="f33[2]"), "unknown dtype 'f33'"),
         (lambda d: d["graphs"]["train"]["inputs"][0].update(spec="f32[a]"), "is damaged"),

@@ -165,9 +165,7 @@ def test_state_cleared_by_a_constant_is_filled() -> None:
 
 )  # fmt: skip
 @settings(max_examples=200, deadline=None)
-def test_reshaped_strides_agree_with_numpy(
-    shape: list[int], seed: int
-) -> None:
+def test_reshaped_strides_agree_with_numpy(shape: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(shape))
     array = np.arange(int(np.prod(shape))).reshape(shape).transpose(order)

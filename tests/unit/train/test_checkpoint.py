@@ -16,7 +16,11 @@ from isthmus.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoin
 def sample(value: float = 1.0) -> Checkpoint:
     return Checkpoint(
         {"step": 7, "sampler": {"epoch": 0, "index": 3}},
-        {"w": np.full((3, 2), value, np.float32), "n": np.array(5, np.int64), "e": np.zeros((0, 4))},
+        {
+            "w": np.full((3, 2), value, np.float32),
+            "n": np.array(5, np.int64),
+            "e": np.zeros((0, 4)),
+        },
     )
 
 

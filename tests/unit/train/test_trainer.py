@@ -135,7 +135,10 @@ def test_bad_first_loss_says_that_there_is_no_checkpoint(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"identity": {"program": "other", "data": "d"}}, "another program: 'p', this run has 'other'"),
+        (
+            {"identity": {"program": "other", "data": "d"}},
+            "another program: 'p', this run has 'other'",
+        ),
         ({"seed": 5}, "made with seed 0, this run has 5"),
         ({"steps": 21}, "made with steps 20, this run has 21"),
     ],

@@ -41,7 +41,9 @@ def _promoted(a: Any, b: Any) -> DType:
                 "f16": torch.float16, "bf16": torch.bfloat16, "i8": torch.int8,
                 "i16": torch.int16, "i32": torch.int32, "i64": torch.int64,
                 "u8": torch.uint8}[item.spec.dtype.name]  # fmt: skip
-        return torch.empty(item.spec.shape if not item.spec.shape else (1,) * len(item.spec.shape), dtype=name)
+        return torch.empty(
+            item.spec.shape if not item.spec.shape else (1,) * len(item.spec.shape), dtype=name
+        )
 
     return dtype_of(torch.result_type(sample(a), sample(b)))
 
@@ -64,9 +66,13 @@ for _aten, _ours in (
     ("add", "add"), ("sub", "sub"), ("mul", "mul"), ("div", "div"), ("pow", "pow"),
     ("remainder", "remainder"), ("floor_divide", "floor_divide"),
 ):  # fmt: skip
-    rule(f"{_aten}.Tensor", f"{_aten}.Scalar", f"{_aten}.Tensor_Tensor", f"{_aten}.Tensor_Scalar", _aten)(
-        _binary(_ours)
-    )
+    rule(
+        f"{_aten}.Tensor",
+        f"{_aten}.Scalar",
+        f"{_aten}.Tensor_Tensor",
+        f"{_aten}.Tensor_Scalar",
+        _aten,
+    )(_binary(_ours))
 rule("maximum")(_binary("maximum"))
 rule("minimum")(_binary("minimum"))
 
@@ -184,7 +190,11 @@ def _(c: Converter, x: Value) -> Value:
 def _logical(name: str) -> Any:
     def convert(c: Converter, a: Value, b: Any) -> Value:
         for item in (a, b):
-            if isinstance(item, Value) and item.spec.dtype != BOOL and "logical" not in str(c.node.target):
+            if (
+                isinstance(item, Value)
+                and item.spec.dtype != BOOL
+                and "logical" not in str(c.node.target)
+            ):
                 raise CaptureError(f"{c.node.target} of integers has no counterpart")
         return c.emit(name, *_pair(c, a, b, BOOL))
 
@@ -210,7 +220,9 @@ def _(c: Converter, x: Value, mask: Value, value: Any) -> Value:
 
 
 @rule("clamp")
-def _(c: Converter, x: Value, low: float | None = None, high: float | None = None, **kw: Any) -> Value:
+def _(
+    c: Converter, x: Value, low: float | None = None, high: float | None = None, **kw: Any
+) -> Value:
     low, high = kw.get("min", low), kw.get("max", high)
     return c.emit("clamp", c.cast(x, c.output_dtype()), low=low, high=high)
 
@@ -380,8 +392,7 @@ def _(c: Converter, x: Value, axis: int = 0) -> list[Value]:
     axis %= len(x.spec.shape)
     rest = x.spec.shape[:axis] + x.spec.shape[axis + 1 :]
     return [
-        c.reshape(_slice(c, x, axis, index, index + 1), rest)
-        for index in range(x.spec.shape[axis])
+        c.reshape(_slice(c, x, axis, index, index + 1), rest) for index in range(x.spec.shape[axis])
     ]
 
 
@@ -475,7 +486,9 @@ rule("prod.dim_int", "prod")(_reduction("prod"))
 
 
 @rule("var.correction")
-def _(c: Converter, x: Value, axes: Any = None, *, correction: float = 1, keepdim: bool = False) -> Value:
+def _(
+    c: Converter, x: Value, axes: Any = None, *, correction: float = 1, keepdim: bool = False
+) -> Value:
     dims = _dims(axes, len(x.spec.shape))
     return c.emit("variance", x, axes=dims, keepdims=keepdim, correction=correction)
 
@@ -605,18 +618,14 @@ def _(c: Converter, log_probabilities: Value, target: Value, weight: Value | Non
 @rule("nll_loss_backward")
 def _(c: Converter, grad: Value, log_probabilities: Value, target: Value, _weight: Any,
       reduction: int, ignore_index: int, total: Value) -> NllGradient:  # fmt: skip
-    return NllGradient(
-        grad, log_probabilities, target, total, ignore_index, _REDUCTIONS[reduction]
-    )
+    return NllGradient(grad, log_probabilities, target, total, ignore_index, _REDUCTIONS[reduction])
 
 
 @rule("_log_softmax_backward_data")
 def _(c: Converter, grad: Any, out: Value, axis: int, _dtype: Any) -> Value:
     if isinstance(grad, NllGradient):
         logits, lse, count, attrs = c.losses[grad.log_probabilities]
-        return c.emit(
-            "cross_entropy_backward", grad.grad, logits, grad.target, lse, count, **attrs
-        )
+        return c.emit("cross_entropy_backward", grad.grad, logits, grad.target, lse, count, **attrs)
     return c.emit("log_softmax_backward", grad, out, axis=axis % len(out.spec.shape))
 
 
@@ -727,7 +736,8 @@ def _(c: Converter, values: Sequence[Value], number: float) -> None:
 @rule("_fused_adamw_.tensor_lr", "_fused_adam_.tensor_lr")
 def _(c: Converter, params: list[Value], grads: list[Value], m: list[Value], v: list[Value],
       _max: list[Value], steps: list[Value], *, lr: Value, beta1: float, beta2: float,
-      weight_decay: float, eps: float, amsgrad: bool, maximize: bool, **_: Any) -> None:  # fmt: skip
+      weight_decay: float, eps: float, amsgrad: bool, maximize: bool,
+      **_: Any) -> None:  # fmt: skip
     if amsgrad:
         raise CaptureError("amsgrad has no counterpart in the standard")
     results = [
@@ -754,5 +764,3 @@ def _(c: Converter, params: list[Value], grads: list[Value], momenta: list[Value
         c.env[c.node.args[0][index]] = result[0]  # type: ignore[index]
         if buffer is not None:
             c.env[c.node.args[2][index]] = result[1]  # type: ignore[index]
-
-

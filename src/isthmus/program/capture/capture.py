@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import ml_dtypes
+import numpy as np
 import torch
 from torch import nn
 
 from isthmus.core.dtypes import dtype_named
 from isthmus.core.errors import CaptureError
 from isthmus.ops.standard import TensorSpec
+from isthmus.program.canonicalise import canonicalise
 from isthmus.program.capture.check import check_program
 from isthmus.program.capture.convert import Converter, tensor_spec
 from isthmus.program.capture.initialisers import initialiser_of
@@ -25,7 +26,6 @@ from isthmus.program.capture.trace import (
     trace_optimizer,
 )
 from isthmus.program.graph import Graph, GraphInput, Value
-from isthmus.program.canonicalise import canonicalise
 from isthmus.program.program import Program
 from isthmus.program.session import run_once
 
@@ -203,9 +203,7 @@ class _Pieces:
             if graph.inputs[f"model.{name}"].value is not value:
                 graph.updates[f"model.{name}"] = value
 
-    def _optimize(
-        self, graph: Graph, converter: Converter, gradients: list[Value]
-    ) -> None:
+    def _optimize(self, graph: Graph, converter: Converter, gradients: list[Value]) -> None:
         """Clipping and the optimizer's update, with the gradients' norm as an output."""
         parameters = self._parameters(graph)
         trace = self.optimizer
@@ -270,7 +268,11 @@ class _Pieces:
         producer = loss.producer
         while producer is not None and producer.op in ("reshape", "copy"):
             producer = producer.inputs[0].producer if producer.inputs[0] is not None else None
-        if producer is not None and producer.op == "cross_entropy" and producer.attrs["reduction"] == "mean":
+        if (
+            producer is not None
+            and producer.op == "cross_entropy"
+            and producer.attrs["reduction"] == "mean"
+        ):
             return converter.cast(producer.outputs[2], F32)
         return converter.constant(1.0, F32)
 
@@ -304,9 +306,7 @@ class _Pieces:
         for name, tensor in self.parameters.items():
             spec = tensor_spec(tensor)
             summed = self._state(graph, f"gradient.{name}", spec, "gradient", {"kind": "zeros"})
-            gradients.append(
-                converter.emit("div", summed, converter.cast(total, spec.dtype))
-            )
+            gradients.append(converter.emit("div", summed, converter.cast(total, spec.dtype)))
             graph.updates[f"gradient.{name}"] = converter.constant(0, spec.dtype, spec.shape)
         graph.updates["gradient_weight"] = converter.constant(0, F32)
         self._optimize(graph, converter, gradients)
@@ -322,8 +322,12 @@ class _Pieces:
             result = converter.reshape(result, ())
             graph.outputs["weight"] = self._weight(converter, result)
         graph.outputs[output] = result
-        used = {value for node in graph.nodes for value in node.inputs} | set(graph.outputs.values())
-        for name in [n for n, e in graph.inputs.items() if e.kind == "batch" and e.value not in used]:
+        used = {value for node in graph.nodes for value in node.inputs} | set(
+            graph.outputs.values()
+        )
+        for name in [
+            n for n, e in graph.inputs.items() if e.kind == "batch" and e.value not in used
+        ]:
             del graph.inputs[name]
         return self._finish(graph, converter)
 

@@ -30,7 +30,8 @@ def dtype_of(dtype: torch.dtype) -> DType:
     name = _DTYPES.get(dtype)
     if name is None:
         raise CaptureError(
-            f"programs do not hold tensors of {dtype}", hint=f"dtypes are {', '.join(map(str, _DTYPES))}"
+            f"programs do not hold tensors of {dtype}",
+            hint=f"dtypes are {', '.join(map(str, _DTYPES))}",
         )
     return dtype_named(name)
 
@@ -59,9 +60,7 @@ class GraphBuilder:
         full = {**dict(record.attrs), **attrs}
         specs = record.infer([None if v is None else v.spec for v in inputs], full)
         node = Node(op, list(inputs), [], full, self.source)
-        node.outputs = [
-            Value(self.fresh(), spec, node, index) for index, spec in enumerate(specs)
-        ]
+        node.outputs = [Value(self.fresh(), spec, node, index) for index, spec in enumerate(specs)]
         self.graph.nodes.append(node)
         return node.outputs
 
@@ -70,7 +69,9 @@ class GraphBuilder:
         return self.emit_all(op, inputs, **attrs)[0]
 
     def constant(self, value: float | bool, dtype: DType, shape: Sequence[int] = ()) -> Value:
-        plain = float(value) if dtype.is_float else bool(value) if dtype.kind == "bool" else int(value)
+        plain = (
+            float(value) if dtype.is_float else bool(value) if dtype.kind == "bool" else int(value)
+        )
         return self.emit("constant", value=plain, shape=tuple(shape), dtype=dtype.name)
 
     def cast(self, value: Value, dtype: DType) -> Value:
@@ -124,7 +125,7 @@ _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<functio
 
 
 def source_place(node: torch.fx.Node) -> str:
-    """The innermost line of user code that a traced operation comes from: "file.py:12 in forward"."""
+    """The innermost line of user code behind a traced operation: "file.py:12 in forward"."""
     trace = node.meta.get("stack_trace") or node.stack_trace or ""
     place = ""
     for match in _FRAME.finditer(trace):

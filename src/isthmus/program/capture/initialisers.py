@@ -72,7 +72,8 @@ def initialiser_of(
             kinds = ("zeros", "ones", "constant", "normal", "uniform", "stored")
             if entry.get("kind") not in kinds:
                 raise CaptureError(
-                    f"unknown initialiser {entry!r} for {name}", hint=f"kinds are {', '.join(kinds)}"
+                    f"unknown initialiser {entry!r} for {name}",
+                    hint=f"kinds are {', '.join(kinds)}",
                 )
             return dict(entry)
     value = uniform_value(tensor)

@@ -54,4 +54,6 @@ def trace_functional(
     tree_map(flat.append, tuple(arguments))
     with preserve_node_meta(), torch.no_grad():
         functional = torch.func.functionalize(replay, remove="mutations")
-        return make_fx(functional, decomposition_table=_decompositions(), tracing_mode="real")(*flat)
+        return make_fx(functional, decomposition_table=_decompositions(), tracing_mode="real")(
+            *flat
+        )

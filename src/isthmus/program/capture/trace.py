@@ -214,10 +214,7 @@ def trace_optimizer(
     base = float(base)
     initial = _initial_state(optimizer, parameters)
     slots = [
-        (name, key)
-        for name in parameters
-        for key, tensor in initial[name].items()
-        if key != "step"
+        (name, key) for name in parameters for key, tensor in initial[name].items() if key != "step"
     ]
     has_step = any("step" in entry for entry in initial.values())
     counts = {float(entry["step"]) for entry in initial.values() if "step" in entry}
@@ -299,4 +296,3 @@ def _initial_state(
         }
         for name, tensor in copies.items()
     }
-
