@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from isthmus.jit.autotune import Config, autotune, heuristics
 from isthmus.jit.decorator import cdiv, jit, next_power_of_2
 
 if TYPE_CHECKING:
@@ -13,7 +14,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Program", "capture", "cdiv", "jit", "next_power_of_2", "record_initialisers",
+    "Config", "Program", "autotune", "capture", "cdiv", "heuristics", "jit", "next_power_of_2",
+    "record_initialisers",
 ]  # fmt: skip
 
 #: Names that need more than the core: loaded when first used.

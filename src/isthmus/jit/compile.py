@@ -14,12 +14,13 @@ from isthmus.core.config import config
 from isthmus.core.target import TargetDescription
 from isthmus.hal.device import EntryPoint
 from isthmus.ir.core import Function
+from isthmus.ir.printer import print_function
 from isthmus.ir.types import PointerType, ScalarType, Type
+from isthmus.jit.arguments import constant_key
 from isthmus.jit.cache import load_kernel, package_digest, store_kernel
 from isthmus.jit.statistics import statistics
 from isthmus.language.frontend import build
-from isthmus.language.source import KernelSource, source_of
-from isthmus.language.values import unwrap
+from isthmus.language.source import KernelSource
 from isthmus.lowering.nest import LoweredKernel, lower
 from isthmus.passes.pipeline import run as run_passes
 from isthmus.targets.llvm.compile import assembly, compile_object
@@ -50,22 +51,11 @@ class Specialisation:
             self.source.fingerprint(),
             self.source.name,
             repr(sorted(self.signature.items())),
-            repr(sorted((name, _constant_text(v)) for name, v in self.constexprs.items())),
+            repr(sorted((name, repr(constant_key(v))) for name, v in self.constexprs.items())),
             repr(sorted((n, sorted(facts.items())) for n, facts in self.attrs.items())),
             repr(sorted(self.options.items())),
         ]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-def _constant_text(value: Any) -> str:
-    """A text that tells compile-time values apart, functions by what they do."""
-    value = unwrap(value)
-    source = source_of(value)
-    if source is not None:
-        return f"kernel {source.name} {source.fingerprint()}"
-    if isinstance(value, (tuple, list)):
-        return f"({', '.join(_constant_text(item) for item in value)})"
-    return f"{type(value).__name__} {value!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +72,18 @@ class CompiledKernel:
         """All forms of the kernel on its way to code, built again for inspection."""
         return Stages(self.specialisation, self.target, self.entry.name)
 
+    @property
+    def asm(self) -> dict[str, Any]:
+        """The forms as text by name: tile, nest, llvm, assembly; and the object's bytes."""
+        stages = self.stages()
+        return {
+            "tile": print_function(stages.tile),
+            "nest": print_function(stages.lowered.function),
+            "llvm": stages.llvm,
+            "assembly": stages.assembly(),
+            "object": self.code,
+        }
+
 
 class Stages:
     """The forms of one specialisation: tile IR, nest IR, LLVM IR, assembly."""
@@ -90,7 +92,7 @@ class Stages:
         self, specialisation: Specialisation, target: TargetDescription, name: str
     ) -> None:
         self._target = target
-        self.tile: Function = _tile_function(specialisation, name)
+        self.tile: Function = _tile_function(specialisation, target, name)
         self.lowered: LoweredKernel = lower(self.tile, target)
         self.llvm: str = emit_module([self.lowered.function], target)
 
@@ -103,13 +105,15 @@ class Stages:
         return compile_object(self.llvm, self._target)
 
 
-def _tile_function(specialisation: Specialisation, name: str) -> Function:
+def _tile_function(
+    specialisation: Specialisation, target: TargetDescription, name: str
+) -> Function:
     function = build(
         specialisation.source,
         specialisation.signature,
         specialisation.constexprs,
         specialisation.attrs,
-        specialisation.options,
+        {**specialisation.options, "target": target},
         name,
     )
     run_passes(function)
