@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from isthmus.core.errors import DeviceError
 from isthmus.core.target import TargetDescription
 
 __all__ = [
     "Argument", "Buffer", "BufferRef", "CommandList", "Device", "EntryPoint", "Event", "Executable",
-    "Queue",
+    "Queue", "check_launch",
 ]  # fmt: skip
 
 
@@ -57,6 +58,21 @@ class BufferRef:
 Argument = BufferRef | int | float
 
 
+def check_launch(
+    entry: EntryPoint, arguments: Sequence[Argument], grid: tuple[int, int, int]
+) -> None:
+    """Refuse a launch that no driver can run.
+
+    Raises: DeviceError for a wrong number of arguments, or a grid that is not three sizes.
+    """
+    if len(arguments) != len(entry.parameters):
+        raise DeviceError(
+            f"{entry.name} takes {len(entry.parameters)} arguments, got {len(arguments)}"
+        )
+    if len(grid) != 3 or min(grid) < 0 or max(grid) >= 2**31:
+        raise DeviceError(f"a grid is three numbers from 0 to 2**31 - 1, got {grid}")
+
+
 class Executable(Protocol):
     """Loaded code with its entry points by name."""
 
@@ -90,9 +106,12 @@ class CommandList(Protocol):
 
 
 class Queue(Protocol):
-    """Runs command lists in the order of submission."""
+    """Runs command lists in the order of submission.
 
-    def submit(self, commands: Any) -> Event: ...
+    A profile (i64, one place a command) gets the nanoseconds of each command added.
+    """
+
+    def submit(self, commands: Any, profile: Any = None) -> Event: ...
 
 
 class Device(Protocol):

@@ -9,10 +9,11 @@ from typing import Any
 from isthmus.core.errors import DeviceError
 from isthmus.core.target import TargetDescription
 from isthmus.hal.drivers.cpu.device import CpuDevice
+from isthmus.hal.drivers.null.device import NullDevice
 
 __all__ = ["driver_names", "open_device"]
 
-_BUILT_IN: dict[str, Callable[..., Any]] = {"cpu": CpuDevice}
+_BUILT_IN: dict[str, Callable[..., Any]] = {"cpu": CpuDevice, "null": NullDevice}
 
 
 def _drivers() -> dict[str, Callable[[], Callable[..., Any]]]:

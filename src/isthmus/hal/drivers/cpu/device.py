@@ -20,7 +20,7 @@ from isthmus.core.cache import load_entry, store_entry
 from isthmus.core.config import config
 from isthmus.core.errors import DeviceError
 from isthmus.core.target import TargetDescription
-from isthmus.hal.device import Argument, BufferRef, EntryPoint
+from isthmus.hal.device import Argument, BufferRef, EntryPoint, check_launch
 from isthmus.hal.drivers.cpu.memory import HostBuffer
 from isthmus.hal.drivers.cpu.runtime import COMMAND, COPY, FILL, LAUNCH, runtime_ir
 from isthmus.hal.drivers.cpu.threads import Threads
@@ -165,12 +165,7 @@ class CpuCommandList:
         Raises: DeviceError for a wrong number or kind of arguments, or a negative grid.
         """
         point = executable.entries[entry]
-        if len(arguments) != len(point.parameters):
-            raise DeviceError(
-                f"{entry} takes {len(point.parameters)} arguments, got {len(arguments)}"
-            )
-        if min(grid) < 0 or max(grid) >= 2**31:
-            raise DeviceError(f"a grid is three numbers from 0 to 2**31 - 1, got {grid}")
+        check_launch(point, arguments, grid)
         self._keep += [a.buffer for a in arguments if isinstance(a, BufferRef)]
         self._keep.append(executable)
         total = grid[0] * grid[1] * grid[2]
