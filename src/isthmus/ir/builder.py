@@ -113,6 +113,4 @@ class Builder:
 
     def if_else(self, condition: Value, types: Sequence[Type] = ()) -> Operation:
         """A branch with two regions to be filled; each must end in scf.yield."""
-        return self.create(
-            "scf.if", condition, type=list(types), regions=[Region(), Region()]
-        )
+        return self.create("scf.if", condition, type=list(types), regions=[Region(), Region()])

@@ -1,9 +1,9 @@
 """IR types: interned, so that equality is identity.
 
-    scalar    i1 i8 i16 i32 i64 f8e4m3 f8e5m2 f16 bf16 f32 f64; integers have no sign
-    ptr<T>    address of a scalar T in memory
-    tile<..>  a block of scalars or pointers with a static shape, `tile<64x32xf32>`
-    vector<.> one row of lanes, `vector<8xf32>`: only below the nest lowering
+scalar    i1 i8 i16 i32 i64 f8e4m3 f8e5m2 f16 bf16 f32 f64; integers have no sign
+ptr<T>    address of a scalar T in memory
+tile<..>  a block of scalars or pointers with a static shape, `tile<64x32xf32>`
+vector<.> one row of lanes, `vector<8xf32>`: only below the nest lowering
 """
 
 from __future__ import annotations
@@ -71,8 +71,7 @@ F32 = ScalarType("f32", "float", 32)
 F64 = ScalarType("f64", "float", 64)
 
 SCALARS: dict[str, ScalarType] = {
-    scalar.name: scalar
-    for scalar in (I1, I8, I16, I32, I64, F8E4M3, F8E5M2, F16, BF16, F32, F64)
+    scalar.name: scalar for scalar in (I1, I8, I16, I32, I64, F8E4M3, F8E5M2, F16, BF16, F32, F64)
 }
 
 

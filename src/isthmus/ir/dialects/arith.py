@@ -73,7 +73,8 @@ define("arith.fma", "a b c", "a * b + c, rounded once.",
 INT_PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 #: Float comparison predicates: o* are false, u* true where an operand is NaN.
 FLOAT_PREDICATES = (
-    "oeq", "one", "olt", "ole", "ogt", "oge", "ueq", "une", "ult", "ule", "ugt", "uge", "ord", "uno",
+    "oeq", "one", "olt", "ole", "ogt", "oge", "ord",
+    "ueq", "une", "ult", "ule", "ugt", "uge", "uno",
 )  # fmt: skip
 define("arith.cmpi", "lhs rhs", "Integer comparison.", attrs={"predicate": str},
        infer=rules.compare_int, traits=ELEMENTWISE)  # fmt: skip

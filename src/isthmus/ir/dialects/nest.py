@@ -51,16 +51,19 @@ define("nest.load", "pointer", "A scalar, or a vector of consecutive elements.",
 define("nest.store", "value pointer", "Write a scalar, or a vector to consecutive elements.",
        attrs=MEMORY, check=lambda t, _r, _a: _fits(t[1], t[0]), traits="writes")  # fmt: skip
 define("nest.masked_load", "pointer mask other",
-       "Consecutive elements where the mask is true, `other` elsewhere; masked-off lanes are not touched.",
+       "Consecutive elements where the mask is true, `other` elsewhere; masked-off lanes are not "
+       "touched.",
        attrs=MEMORY, check=lambda t, r, _a: _fits(t[0], r[0]), traits="reads")  # fmt: skip
 define("nest.masked_store", "value pointer mask", "Write lanes where the mask is true.",
        attrs=MEMORY, check=lambda t, _r, _a: _fits(t[1], t[0]), traits="writes")  # fmt: skip
 define("nest.gather", "pointers mask other", "One element per lane from a vector of pointers.",
        attrs=MEMORY, infer=lambda t, _a: [t[2]], traits="reads")  # fmt: skip
-define("nest.scatter", "value pointers mask", "One element per lane to a vector of pointers, lane 0 first.",
+define("nest.scatter", "value pointers mask",
+       "One element per lane to a vector of pointers, lane 0 first.",
        attrs=MEMORY, infer=lambda _t, _a: [], traits="writes")  # fmt: skip
 define("nest.prefetch", "pointer", "Bring the line at `pointer` closer.",
-       attrs={"write?": bool, "locality?": int}, infer=lambda _t, _a: [], traits="writes")  # fmt: skip
+       attrs={"write?": bool, "locality?": int},
+       infer=lambda _t, _a: [], traits="writes")  # fmt: skip
 define("nest.alloca", "", "`count` elements on the stack of this call, entered once.",
        attrs={"count": int, "align?": int},
        check=lambda _t, r, _a: require(is_pointer(r[0]), "an alloca gives a pointer"),
@@ -80,7 +83,8 @@ define("vector.iota", "", "Lanes 0, 1, 2, ...",
        traits="pure")  # fmt: skip
 define("vector.extract", "value", "Lane `lane`.", attrs={"lane": int},
        infer=lambda t, _a: [_vector(t[0]).element], traits="pure")  # fmt: skip
-define("vector.insert", "value scalar", "The vector with lane `lane` replaced.", attrs={"lane": int},
+define("vector.insert", "value scalar", "The vector with lane `lane` replaced.",
+       attrs={"lane": int},
        infer=lambda t, _a: [t[0]], traits="pure")  # fmt: skip
 define("vector.extract_at", "value lane", "Lane number `lane`, known at run time.",
        infer=lambda t, _a: [_vector(t[0]).element], traits="pure")  # fmt: skip
@@ -99,7 +103,9 @@ define("vector.reduce", "value",
        "Combine all lanes: halves are combined until one is left, so the order is fixed.",
        attrs={"kind": str}, infer=_reduce, traits="pure")  # fmt: skip
 define("vector.any", "mask", "Whether any lane is true.", infer=lambda _t, _a: [I1], traits="pure")
-define("vector.all", "mask", "Whether all lanes are true.", infer=lambda _t, _a: [I1], traits="pure")
+define(
+    "vector.all", "mask", "Whether all lanes are true.", infer=lambda _t, _a: [I1], traits="pure"
+)
 
 
 def _atomic(types: Types, attrs: Attrs) -> list[Type]:
@@ -108,7 +114,8 @@ def _atomic(types: Types, attrs: Attrs) -> list[Type]:
     return [types[1]]
 
 
-define("nest.atomic_rmw", "pointer value", "Read, combine, write one scalar as one step; the old value.",
+define("nest.atomic_rmw", "pointer value",
+       "Read, combine, write one scalar as one step; the old value.",
        attrs={"kind": str, "ordering?": str}, infer=_atomic, traits="reads writes")  # fmt: skip
 define("nest.atomic_cas", "pointer compare value", "Compare and swap one scalar; the old value.",
        attrs={"ordering?": str}, infer=lambda t, _a: [t[1]], traits="reads writes")  # fmt: skip

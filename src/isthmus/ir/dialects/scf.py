@@ -20,12 +20,14 @@ def _for(types: Sequence[Type], results: Sequence[Type], _attrs: dict[str, Any])
 
 define(
     "scf.for", "lower upper step initial*",
-    "Loop over [lower, upper) by step > 0. Region: induction variable, carried values; ends in scf.yield.",
+    "Loop over [lower, upper) by step > 0. Region: induction variable, carried values; ends in "
+    "scf.yield.",
     attrs={"unroll?": int}, check=_for, regions=1,
 )  # fmt: skip
 define(
     "scf.while", "initial*",
-    "Region 0 computes a condition and forwards values (scf.condition); region 1 is the body (scf.yield).",
+    "Region 0 computes a condition and forwards values (scf.condition); region 1 is the body "
+    "(scf.yield).",
     regions=2,
 )  # fmt: skip
 
@@ -37,5 +39,6 @@ def _if(types: Sequence[Type], _results: Sequence[Type], _attrs: dict[str, Any])
 define("scf.if", "condition", "Then region, else region; each yields the results.",
        check=_if, regions=2)  # fmt: skip
 define("scf.yield", "values*", "End a loop body or branch.", traits="terminator")
-define("scf.condition", "condition values*", "End the first region of scf.while.", traits="terminator")
+define("scf.condition", "condition values*", "End the first region of scf.while.",
+       traits="terminator")  # fmt: skip
 define("func.return", "", "End the function.", traits="terminator")

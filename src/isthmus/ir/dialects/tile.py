@@ -38,7 +38,8 @@ for _name, _doc in (
     ("program_id", "This program's index along `axis` (0, 1, 2)."),
     ("num_programs", "Programs in the grid along `axis`."),
 ):
-    define(f"tile.{_name}", "", _doc, attrs={"axis": int}, infer=lambda _t, _a: [I32], traits="pure")
+    define(f"tile.{_name}", "", _doc, attrs={"axis": int},
+           infer=lambda _t, _a: [I32], traits="pure")  # fmt: skip
 
 define("tile.arange", "", "Consecutive integers from `start`, `end` excluded.",
        attrs={"start": int, "end": int},
@@ -98,7 +99,8 @@ def _trans(types: Types, attrs: Attrs) -> list[Type]:
     return [TileType(tuple(shape[axis] for axis in order), element_type(types[0]))]
 
 
-define("tile.trans", "value", "Permute dimensions: result dimension i is source dimension order[i].",
+define("tile.trans", "value",
+       "Permute dimensions: result dimension i is source dimension order[i].",
        attrs={"order": tuple}, infer=_trans, traits="pure")  # fmt: skip
 
 
@@ -170,7 +172,8 @@ def _atomic_rmw(types: Types, attrs: Attrs) -> list[Type]:
 
 
 define("tile.atomic_rmw", "pointer value mask?",
-       "Read, combine and write as one step per lane, in row-major lane order; gives the old value (0 where masked off).",
+       "Read, combine and write as one step per lane, in row-major lane order; gives the old value "
+       "(0 where masked off).",
        attrs={"kind": str, "sem?": str, "scope?": str}, infer=_atomic_rmw,
        traits="reads writes")  # fmt: skip
 
@@ -250,7 +253,8 @@ def _dot(types: Types, _attrs: Attrs) -> list[Type]:
 
 
 define("tile.dot", "lhs rhs acc",
-       "Matrix product added to `acc`: [.., M, K] by [.., K, N] into [.., M, N]; products and sums in the type of `acc`.",
+       "Matrix product added to `acc`: [.., M, K] by [.., K, N] into [.., M, N]; products and sums "
+       "in the type of `acc`.",
        attrs={"precision?": str}, infer=_dot, traits="pure")  # fmt: skip
 
 
@@ -264,8 +268,10 @@ def _gather(types: Types, attrs: Attrs) -> list[Type]:
 define("tile.gather", "source index", "source[.., index, ..] along `axis`.",
        attrs={"axis": int}, infer=_gather, traits="pure")  # fmt: skip
 define("tile.histogram", "values mask?", "Counts of 0..bins-1 as i32.",
-       attrs={"bins": int}, infer=lambda _t, a: [TileType((a["bins"],), I32)], traits="pure")  # fmt: skip
-define("tile.assert", "condition mask?", "Stop the program with `message` where the condition is false.",
+       attrs={"bins": int},
+       infer=lambda _t, a: [TileType((a["bins"],), I32)], traits="pure")  # fmt: skip
+define("tile.assert", "condition mask?",
+       "Stop the program with `message` where the condition is false.",
        attrs={"message": str}, infer=lambda _t, _a: [], traits="writes")  # fmt: skip
 define("tile.print", "values*", "Print `prefix` and the values, per program.",
        attrs={"prefix": str}, infer=lambda _t, _a: [], traits="writes")  # fmt: skip
