@@ -62,9 +62,7 @@ class ArenaPlan:
 
     def check(self) -> None:
         """Raise InternalError where two live buffers overlap or one is misaligned."""
-        placed = sorted(
-            zip(self.offsets, self.intervals, strict=True), key=lambda pair: pair[0]
-        )
+        placed = sorted(zip(self.offsets, self.intervals, strict=True), key=lambda pair: pair[0])
         for index, (offset, interval) in enumerate(placed):
             if offset % interval.alignment_bytes:
                 raise InternalError(f"buffer {interval.name} is misaligned at {offset}")
@@ -183,9 +181,7 @@ def _peak_first(
     peak: int,
 ) -> list[int]:
     """`order` with what reaches the peak moved before the buffers that lie in its way."""
-    top = {
-        index for index in order if offsets[index] + intervals[index].size_bytes == peak
-    }
+    top = {index for index in order if offsets[index] + intervals[index].size_bytes == peak}
     moved = list(order)
     position = {index: place for place, index in enumerate(order)}
     for index in sorted(top, key=lambda index: position[index]):

@@ -261,15 +261,11 @@ class _Walk:
 
 def _broadcast_strides(view: View, shape: Sequence[int]) -> list[int]:
     """Strides of `view` walked over `shape`: 0 where it repeats."""
-    own = [
-        0 if size == 1 else step for size, step in zip(view.shape, view.strides, strict=True)
-    ]
+    own = [0 if size == 1 else step for size, step in zip(view.shape, view.strides, strict=True)]
     return [0] * (len(shape) - len(own)) + own
 
 
-def _walk(
-    inputs: Sequence[View], outputs: Sequence[View], target: TargetDescription
-) -> _Walk:
+def _walk(inputs: Sequence[View], outputs: Sequence[View], target: TargetDescription) -> _Walk:
     """Merge dimensions and choose blocks."""
     shape = outputs[0].shape
     tensors = [_broadcast_strides(view, shape) for view in (*inputs, *outputs)]
@@ -529,9 +525,7 @@ _ACCESS = {"full": "offsets", "row": "columns", "column": "rows", "scalar": None
 def epilogue_access(view: View, shape: Sequence[int]) -> str | None:
     """How an epilogue over `shape` [.., M, N] can read `view`; None: not at all."""
     strides = _broadcast_strides(view, shape)
-    walked = [
-        (size, step) for size, step in zip(shape, strides, strict=True) if size > 1
-    ]
+    walked = [(size, step) for size, step in zip(shape, strides, strict=True) if size > 1]
     if not any(step for _, step in walked):
         return "scalar"
     if View(tuple(shape), view.dtype, tuple(strides)).is_contiguous:
@@ -565,8 +559,6 @@ def epilogue_function(
         lines.append(_store(pointer, body.value(group.outputs[output]), "mask"))
     lines.append(f"return {body.value(group.outputs[0])}")
     name = f"epilogue_{group.name}"
-    parameters = (
-        "acc, offsets, rows, columns, mask, extra0_ptr, extra1_ptr, extra2_ptr, extra3_ptr"
-    )
+    parameters = "acc, offsets, rows, columns, mask, extra0_ptr, extra1_ptr, extra2_ptr, extra3_ptr"
     text = f"def {name}({parameters}):\n" + "".join(f"    {line}\n" for line in lines)
     return _function(name, text)

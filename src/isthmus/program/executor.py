@@ -231,9 +231,7 @@ class Executable:
                 self._scalars[name] = array
             else:
                 self._keys.append(array)
-        self._outputs = {
-            name: self._array(tensor) for name, tensor in self.layout.outputs.items()
-        }
+        self._outputs = {name: self._array(tensor) for name, tensor in self.layout.outputs.items()}
 
     # Running
 

@@ -71,9 +71,7 @@ class _Fusion:
         self.graph = graph
         self.priority = {node: place for place, node in enumerate(graph.nodes)}
         self.kept = set(graph.outputs.values()) | set(graph.updates.values())
-        self.compute = [
-            node for node in graph.nodes if not is_view(node) and node.op != "constant"
-        ]
+        self.compute = [node for node in graph.nodes if not is_view(node) and node.op != "constant"]
         self.cluster: dict[Node, _Cluster] = {}
         for node in self.compute:
             made = _Cluster([node])

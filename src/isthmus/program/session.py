@@ -98,9 +98,7 @@ class Session:
         """All states as arrays over their buffers."""
         return self.states.state_dict()
 
-    def load_state_dict(
-        self, content: Mapping[str, np.ndarray], graph: str | None = None
-    ) -> None:
+    def load_state_dict(self, content: Mapping[str, np.ndarray], graph: str | None = None) -> None:
         """Overwrite states; with `graph`, only those that it reads.
 
         Raises: CheckpointError when a state is missing, unknown, or of another shape or dtype.

@@ -57,8 +57,8 @@ class Tensor:
     def is_whole(self) -> bool:
         """Whether this is all of its storage, row-major."""
         size_bytes = self.view.size * self.view.dtype.size_bytes
-        return self.offset == 0 and self.view.is_contiguous and (
-            size_bytes == self.storage.size_bytes
+        return (
+            self.offset == 0 and self.view.is_contiguous and (size_bytes == self.storage.size_bytes)
         )
 
     def extent_bytes(self) -> tuple[int, int]:
@@ -96,9 +96,7 @@ class Layout:
     def intervals(self) -> tuple[list[Storage], list[Interval]]:
         """The storages of the arena and their lifetimes."""
         arena = [one for one in self.storages if one.kind == "arena"]
-        return arena, [
-            Interval(one.name, one.first, one.last, one.size_bytes) for one in arena
-        ]
+        return arena, [Interval(one.name, one.first, one.last, one.size_bytes) for one in arena]
 
 
 def reshaped_strides(
@@ -433,5 +431,3 @@ def assign(graph: Graph) -> Layout:
     assignment.update_states()
     assignment.reuse_memory()
     return assignment.layout
-
-
