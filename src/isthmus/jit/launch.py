@@ -8,6 +8,7 @@ slots, and how the arrays lie to one another. Whatever it does not know at a gla
 from __future__ import annotations
 
 import ctypes
+import math
 import operator
 import struct
 import threading
@@ -166,7 +167,6 @@ class _Frame(threading.local):
 
 _frame = _Frame()
 _SLOT_FORMATS = {"ptr": "Q", "f32": "f4x", "f64": "d"}
-_F32_MAX = float(np.finfo(np.float32).max)
 
 
 class LoadedKernel:
@@ -217,14 +217,18 @@ class LoadedKernel:
         try:
             self._format.pack_into(frame.memory, 0, *head, *slots)
         except OverflowError:
-            self._format.pack_into(frame.memory, 0, *head, *map(_narrowed, slots))
+            kinds = self.compiled.entry.parameters
+            self._format.pack_into(frame.memory, 0, *head, *map(_narrowed, kinds, slots))
         self.device.run(address, 1, self.scratch_bytes)
 
 
-def _narrowed(value: int | float) -> int | float:
-    """A number as an f32 slot takes it: too large a float is infinite."""
-    if isinstance(value, float) and abs(value) > _F32_MAX:
-        return float(np.float32(value)) if np.isfinite(value) else value
+def _narrowed(kind: str, value: int | float) -> int | float:
+    """A number as its slot takes it: a float too large for f32 is infinite there."""
+    if kind == "f32":
+        try:
+            struct.pack("<f", value)
+        except OverflowError:
+            return math.copysign(math.inf, value)
     return value
 
 

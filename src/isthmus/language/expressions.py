@@ -69,6 +69,8 @@ class TargetFacts:
     FACTS = ("name", "vector_bits", "pointer_bits", "has_f16", "has_bf16", "has_i64", "has_f64")
 
     def __getattr__(self, name: str) -> Any:
+        if name not in self.FACTS:
+            raise AttributeError(name)
         raise KernelError(
             f"tl.target.{name} has a meaning only inside a kernel",
             hint="decorate the function with @isthmus.jit",
