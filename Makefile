@@ -41,11 +41,12 @@ bench: $(VENV)-test/.all
 lint: $(VENV)-test/.all
 	$(VENV)-test/bin/ruff check .
 	$(VENV)-test/bin/ruff format --check .
-	$(VENV)-test/bin/pyright
+	$(VENV)-test/bin/pyright --pythonpath $(VENV)-test/bin/python
 	$(VENV)-test/bin/lint-imports
 
 docs: $(VENV)-test/.all
 	$(VENV)-test/bin/python -m isthmus.ir.document
+	$(VENV)-test/bin/python -m isthmus.ops.document
 
 clean:
 	rm -rf $(VENV) $(VENV)-test build dist
