@@ -9,6 +9,7 @@ from isthmus.core.errors import InternalError
 from isthmus.ir.core import Function
 from isthmus.ir.printer import print_function
 from isthmus.ir.verifier import verify
+from isthmus.passes.canonicalise import canonicalise
 from isthmus.passes.cse import share_common_subexpressions
 from isthmus.passes.dce import remove_dead_code
 from isthmus.passes.short_loops import inline_short_loops
@@ -18,6 +19,7 @@ __all__ = ["PASSES", "run"]
 Pass = Callable[[Function], None]
 
 PASSES: tuple[Pass, ...] = (
+    canonicalise,
     inline_short_loops,
     share_common_subexpressions,
     remove_dead_code,
