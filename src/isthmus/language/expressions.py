@@ -484,8 +484,6 @@ class Expressions:
             return self.inline(source, arguments, keywords)
         if function is constexpr:
             (value,) = arguments
-            if is_runtime(value):
-                self.emitter.fail("K204", f"tl.constexpr of {describe(value)}, a run-time value")
             return value
         if isinstance(function, dtype) and len(arguments) == 1:
             return self.emitter.cast(self.emitter.tensor(arguments[0]), function)
