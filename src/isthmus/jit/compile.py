@@ -171,7 +171,10 @@ def compile_kernels(
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[CompiledKernel]:
-    """Code for many specialisations; equal ones are compiled once, LLVM runs in several threads.
+    """Code for many specialisations; equal ones are compiled once.
+
+    Several threads work at it: while one is in LLVM (which llvmlite lets one thread enter at a
+    time), others are in the front end and the lowering.
 
     progress: called with (finished, all) after each distinct kernel.
     """
@@ -185,6 +188,11 @@ def compile_kernels(
             progress(len(compiled), len(distinct))
 
     with ThreadPoolExecutor(max_workers=min(config().num_threads, 8)) as pool:
-        for future in [pool.submit(work, key) for key in distinct]:
-            future.result()
+        futures = [pool.submit(work, key) for key in distinct]
+        try:
+            for future in futures:
+                future.result()
+        finally:  # after a mistake or Ctrl-C, do not compile the rest
+            for future in futures:
+                future.cancel()
     return [compiled[key] for key in keys]
