@@ -149,7 +149,7 @@ def _steps_that_fit(session: Session, task: TextTask, accumulate: int) -> int:
     session.load_state_dict(saved)
     task.batches.restore(position)
     seconds = sorted(times)[len(times) // 4]  # a busy moment says little about the whole run
-    steps = int(_TARGET_SECONDS / (seconds * accumulate))
+    steps = int(_TARGET_SECONDS / (seconds * max(1, accumulate)))
     return max(_FEWEST_STEPS, min(_MOST_STEPS, steps // 50 * 50))
 
 
