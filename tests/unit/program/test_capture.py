@@ -158,6 +158,23 @@ def test_refusals(loss, optimizer, message):
         isthmus.capture(model, loss, optimizer(model), batch(4, 8))
 
 
+def test_parameters_without_a_gradient_are_named():
+    class Idle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.idle = nn.Linear(8, 3), nn.Linear(8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.used(x)
+
+    model = Idle()
+    with pytest.raises(CaptureError, match="2 parameters do not take part.*'idle.weight'"):
+        isthmus.capture(model, mse, sgd(model), batch(4, 8))
+    model.idle.requires_grad_(False)
+    program = isthmus.capture(model, mse, sgd(model), batch(4, 8))
+    assert "model.idle.weight" not in program.graphs["train"].updates
+
+
 def test_batch_must_be_tensors():
     model = nn.Linear(8, 3)
     with pytest.raises(CaptureError, match="'x' is list; it must be a tensor"):

@@ -68,9 +68,6 @@ def eager_step(
         value.backward()
     if clip_norm is not None:
         nn.utils.clip_grad_norm_(twin.parameters(), clip_norm)
-    for parameter in twin.parameters():
-        if parameter.requires_grad and parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
     twin_optimizer.step()
     after = {f"model.{name}": p.detach().numpy().copy() for name, p in twin.named_parameters()}
     for name, parameter in twins.items():

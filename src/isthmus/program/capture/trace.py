@@ -138,10 +138,13 @@ def trace_model(
                 hint="use reduction='mean'",
             )
         found = torch.autograd.grad(result, leaves, allow_unused=True)
-        filled = [
-            torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True)
-        ]
-        return result.detach().reshape(()), filled, copies
+        idle = [n for n, g in zip(parameters, found, strict=True) if g is None]
+        if idle:
+            raise CaptureError(
+                f"{len(idle)} parameters do not take part in the loss, such as {idle[0]!r}",
+                hint="freeze them with requires_grad_(False), or leave them out of the model",
+            )
+        return result.detach().reshape(()), list(found), copies
 
     # The random state is as it was: tracing draws numbers that do not count.
     random_state = torch.random.get_rng_state()
@@ -202,7 +205,7 @@ def trace_optimizer(
             f"optimizer {type(optimizer).__name__} has no counterpart in the standard",
             hint=f"use {', '.join(kind.__name__ for kind in _SUPPORTED)} of torch.optim",
         )
-    owned = [p for group in optimizer.param_groups for p in group["params"]]
+    owned = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
     by_identity = {id(p): name for name, p in parameters.items()}
     if {id(p) for p in owned} != set(by_identity):
         raise CaptureError(
@@ -243,7 +246,9 @@ def trace_optimizer(
             for group in optimizer.param_groups:
                 ratio = float(group["lr"]) / base if base else 1.0
                 group["lr"] = rate if ratio == 1.0 else rate * ratio
-                group["params"] = [fresh[by_identity[id(q)]] for q in group["params"]]
+                group["params"] = [
+                    fresh[by_identity[id(q)]] for q in group["params"] if q.requires_grad
+                ]
                 group["fused"], group["foreach"] = True, False
             optimizer.step()
         finally:
@@ -282,7 +287,9 @@ def _initial_state(
     for group in optimizer.param_groups:
         copied = {k: v for k, v in group.items() if k != "params"}
         copied["lr"] = float(copied["lr"])
-        settings.append({**copied, "params": [by_identity[id(p)] for p in group["params"]]})
+        settings.append(
+            {**copied, "params": [by_identity[id(p)] for p in group["params"] if p.requires_grad]}
+        )
     optimizer_class: Any = type(optimizer)
     probe = optimizer_class(settings)
     for tensor in copies.values():
