@@ -24,6 +24,11 @@ def _dims(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
 
 def _pair(c: Converter, a: Any, b: Any, dtype: DType) -> tuple[Value, Value]:
     """Two operands, numbers included, in one dtype."""
+    if isinstance(a, NllGradient) or isinstance(b, NllGradient):
+        raise CaptureError(
+            "a loss with label smoothing or class weights has no counterpart",
+            hint="use torch.nn.functional.cross_entropy without label_smoothing and weight",
+        )
     values = [
         c.cast(item, dtype) if isinstance(item, Value) else c.constant(item, dtype)
         for item in (a, b)

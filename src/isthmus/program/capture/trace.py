@@ -153,6 +153,14 @@ def trace_model(
             module = trace_functional(
                 step, (list(parameters.values()), list(buffers.values()), list(batch.values()))
             )
+    except RuntimeError as error:
+        if "tracing tensor" not in str(error):
+            raise
+        raise CaptureError(
+            "the model looks at the value of a tensor (an `if`, float() or int() of one), "
+            "which a program cannot do",
+            hint="use torch.where, or compute the choice outside the model",
+        ) from error
     finally:
         torch.random.set_rng_state(random_state)
     return ModelTrace(module, list(parameters), list(buffers), names, gradients)
