@@ -150,10 +150,16 @@ def test_every_unknown_operator_is_listed_with_its_line():
         (mse, lambda m: torch.optim.Adagrad(m.parameters()), "Adagrad has no counterpart"),
         (mse, lambda m: torch.optim.SGD([m.weight], lr=0.1), "they must be the same"),
         (mse, lambda m: torch.optim.Adam(m.parameters(), amsgrad=True), "amsgrad"),
-        (lambda m, b: mse(m, b) if float(m(b["x"]).sum()) > 0 else mse(m, b) * 2, sgd,
-         "looks at the value of a tensor"),
-        (lambda m, b: F.cross_entropy(m(b["x"]), b["y"].argmax(1), label_smoothing=0.1), sgd,
-         "label smoothing"),
+        (
+            lambda m, b: mse(m, b) if float(m(b["x"]).sum()) > 0 else mse(m, b) * 2,
+            sgd,
+            "looks at the value of a tensor",
+        ),
+        (
+            lambda m, b: F.cross_entropy(m(b["x"]), b["y"].argmax(1), label_smoothing=0.1),
+            sgd,
+            "label smoothing",
+        ),
     ],
 )
 def test_refusals(loss, optimizer, message):

@@ -65,6 +65,8 @@ def direct_load(context: Context, operand: Value) -> tuple[Operation | None, boo
     if len(op.operands) > 2 and not is_zero(op.operands[2]):
         return None, False
     shape = shape_of(op.result.type)
+    if 1 in shape and len(op.operands) > 1:
+        return None, False  # one masked row or column: cut off while it is loaded instead
     form = context.forms.form(op.operands[0], (0, 1))
     if not form.is_affine:
         return None, False
