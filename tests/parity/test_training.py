@@ -12,7 +12,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import isthmus
+from isthmus.core.errors import ProgramError
 from isthmus.data.corpus import standard_library
+from isthmus.program.reference import run_reference
 from isthmus.program.session import Session
 from support.programs import example_module
 
@@ -98,6 +100,132 @@ def test_micro_batches_of_unequal_counts_equal_one_batch(tokens):
     # Sums are cleared for the next step.
     assert not session.states["gradient_weight"].any()
     assert not session.states["gradient.weight"].any()
+
+
+def rows_of(counts: tuple[int, ...], rows: int) -> list[dict[str, np.ndarray]]:
+    """Micro-batches of `rows` rows of which the first few count, then the whole as one."""
+    rng = np.random.default_rng(1)
+    x = rng.standard_normal((sum(counts), 6)).astype(np.float32)
+    y = rng.integers(0, 5, sum(counts))
+    parts, start = [], 0
+    for count in counts:
+        part = {"x": np.zeros((rows, 6), np.float32), "y": np.zeros(rows, np.int64),
+                "mask": np.zeros(rows, np.float32)}  # fmt: skip
+        part["x"][:count], part["y"][:count] = x[start : start + count], y[start : start + count]
+        part["mask"][:count] = 1.0
+        parts.append(part)
+        start += count
+    return [*parts, {"x": x, "y": y, "mask": np.ones(sum(counts), np.float32)}]
+
+
+def each_row(m: nn.Module, b: dict[str, torch.Tensor]) -> torch.Tensor:
+    return F.cross_entropy(m(b["x"]), b["y"], reduction="none") * b["mask"]
+
+
+@pytest.mark.parametrize(
+    ("loss", "settings"),
+    [
+        (lambda m, b: each_row(m, b).sum() / b["mask"].sum(), {}),
+        (lambda m, b: each_row(m, b).sum() / b["mask"].sum().clamp(min=1.0), {}),
+        (lambda m, b: 0.5 * (each_row(m, b).sum() / b["mask"].sum()) + m.weight.square().sum(), {}),
+        (lambda m, b: each_row(m, b).sum(), {}),
+        (lambda m, b: (each_row(m, b).sum() / b["mask"].sum()).sqrt().square(),
+         {"weight": lambda b: b["mask"].sum()}),
+    ],
+    ids=["masked", "clamped", "scaled-and-regularised", "sum", "given"],
+)  # fmt: skip
+@pytest.mark.parametrize("counts", [(3, 9), (3, 0, 9)])
+def test_losses_written_by_hand_accumulate_exactly(loss, settings, counts):
+    """FIELD_REPORTS B53 for losses whose count of rows must be found in the graph."""
+    if 0 in counts and not settings and "clamp" not in str(loss.__code__.co_names):
+        counts = (3, 9)  # without rows these losses are 0 / 0
+    torch.manual_seed(0)
+    model = nn.Linear(6, 5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    *parts, whole = rows_of(counts, 9)
+    example = {name: torch.from_numpy(array) for name, array in parts[-1].items()}
+    session = Session(isthmus.capture(model, loss, optimizer, example, **settings))
+    load_states(session, model)
+    for part in parts:
+        session.run("gradient", part)
+    session.run("apply", {}, {"learning_rate": 0.5})
+    exact = copy.deepcopy(model).double()
+    b = {name: torch.from_numpy(array) for name, array in whole.items()}
+    loss(exact, {**b, "x": b["x"].double(), "mask": b["mask"].double()}).backward()
+    for name, parameter in exact.named_parameters():
+        want = (parameter - 0.5 * parameter.grad).detach().numpy()
+        np.testing.assert_allclose(session.states[f"model.{name}"], want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_loss_of_unknown_weight_has_no_micro_batches():
+    """Two means over different counts: refused, not averaged wrongly."""
+    model = nn.Linear(6, 5)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    part = rows_of((3,), 9)[0]
+    example = {name: torch.from_numpy(array) for name, array in part.items()}
+
+    def loss(m: nn.Module, b: dict[str, torch.Tensor]) -> torch.Tensor:
+        return each_row(m, b).sum() / b["mask"].sum() + m(b["x"]).square().mean()
+
+    program = isthmus.capture(model, loss, optimizer, example)
+    with pytest.raises(ProgramError, match=r"no graph 'gradient'(?s:.*)give it weight="):
+        program.graph("gradient")
+    given = isthmus.capture(model, loss, optimizer, example, weight=lambda b: b["mask"].sum())
+    assert given.graph("gradient").outputs["weight"].spec.shape == ()
+
+
+def captured(name: str):
+    """(program, model, optimizer, loss, batch) of a small model."""
+    torch.manual_seed(0)
+    if name == "gpt":
+        gpt = example_module("gpt")
+        model, optimizer, batch = gpt.make(gpt.Config(2, 32, 2, 16, 2))
+        return (
+            gpt.capture(gpt.Config(2, 32, 2, 16, 2), check=False),
+            model,
+            optimizer,
+            gpt.loss,
+            batch,
+        )
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 5))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
+    batch = {"x": torch.randn(6, 8), "y": torch.randint(0, 5, (6,))}
+
+    def loss(m: nn.Module, b: dict[str, torch.Tensor]) -> torch.Tensor:
+        return F.cross_entropy(m(b["x"]), b["y"])
+
+    program = isthmus.capture(model, loss, optimizer, batch, clip_norm=1.0, check=False)
+    return program, model, optimizer, loss, batch
+
+
+@pytest.mark.parametrize("name", ["gpt", "mlp"])
+def test_three_steps_by_the_references_are_those_of_float64(name):
+    """Graph and operators alone, without kernels: float64 on both sides."""
+    program, model, optimizer, loss, batch = captured(name)
+    rate = optimizer.param_groups[0]["lr"]
+    states = {entry.name: np.zeros(entry.value.spec.shape) for entry in program.states().values()}
+    states |= {f"model.{n}": p.detach().double().numpy() for n, p in model.named_parameters()}
+    exact = copy.deepcopy(model).double().train()
+    names = dict(zip(model.parameters(), exact.parameters(), strict=True))
+    groups = [{**g, "params": [names[p] for p in g["params"]]} for g in optimizer.param_groups]
+    twin = torch.optim.AdamW(groups)
+    arrays = {key: tensor.numpy() for key, tensor in batch.items()}
+    wide = {k: t.double() if t.is_floating_point() else t for k, t in batch.items()}
+    for _ in range(3):
+        outputs, states = run_reference(
+            program.graph("train"), states, arrays, {"learning_rate": rate}
+        )
+        twin.zero_grad()
+        value = loss(exact, wide)
+        value.backward()
+        norm = nn.utils.clip_grad_norm_(exact.parameters(), 1.0)
+        twin.step()
+        assert float(outputs["loss"]) == pytest.approx(value.item(), rel=1e-9)
+        assert float(outputs["gradient_norm"]) == pytest.approx(float(norm), rel=1e-9)
+    for key, parameter in exact.named_parameters():
+        np.testing.assert_allclose(
+            states[f"model.{key}"], parameter.detach().numpy(), rtol=1e-7, atol=1e-7
+        )
 
 
 def test_micro_batch_without_counted_rows_changes_nothing():

@@ -40,7 +40,8 @@ class Program:
             return self.graphs[name]
         except KeyError:
             raise ProgramError(
-                f"program {self.name!r} has no graph {name!r}; it has {', '.join(self.graphs)}"
+                f"program {self.name!r} has no graph {name!r}; it has {', '.join(self.graphs)}",
+                hint=self.metadata.get("absent_graphs", {}).get(name),
             ) from None
 
     def states(self) -> dict[str, GraphInput]:

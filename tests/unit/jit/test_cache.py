@@ -158,11 +158,10 @@ def test_processes_side_by_side_share_a_cache(tmp_path):
     cache = tmp_path / "cache"
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(SCRIPT.format(shift=1, factor=3)))
+    env = {"ISTHMUS_CACHE_DIR": str(cache), "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, path]
     processes = [
-        subprocess.Popen(
-            [sys.executable, path], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
-            env={"ISTHMUS_CACHE_DIR": str(cache), "PATH": "/usr/bin:/bin"},
-        )  # fmt: skip
+        subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=env)
         for _ in range(4)
     ]
     outputs = [process.communicate(timeout=120)[0].split() for process in processes]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import torch
 from torch import nn
@@ -13,9 +12,8 @@ from torch import nn
 from isthmus.core.dtypes import dtype_named
 from isthmus.core.errors import CaptureError
 from isthmus.ops.standard import TensorSpec
-from isthmus.program.canonicalise import canonicalise
-from isthmus.program.capture.check import check_program
-from isthmus.program.capture.convert import Converter, tensor_spec
+from isthmus.program.capture.check import Stream, check_function, check_program
+from isthmus.program.capture.convert import Converter, tensor_spec, to_array
 from isthmus.program.capture.initialisers import initialiser_of
 from isthmus.program.capture.trace import (
     Batch,
@@ -25,7 +23,9 @@ from isthmus.program.capture.trace import (
     trace_model,
     trace_optimizer,
 )
+from isthmus.program.capture.weight import Weight, weight_of
 from isthmus.program.graph import Graph, GraphInput, Value
+from isthmus.program.passes.pipeline import pipeline
 from isthmus.program.program import Program
 from isthmus.program.session import run_once
 
@@ -47,16 +47,20 @@ def capture(
     initialisers: Mapping[str, Mapping[str, Any]] | None = None,
     name: str | None = None,
     metadata: Mapping[str, Any] | None = None,
+    weight: Callable[[Batch], torch.Tensor] | None = None,
     check: bool = True,
 ) -> Program:
     """Capture forward, loss, backward, clipping and optimizer as a program.
 
-    loss(model, batch): the loss, one number; a mean over rows for weighted accumulation.
+    loss(model, batch): the loss, one number.
     example_batch: tensors by name; their shapes and dtypes become the program's.
     forward(model, batch): the model's output, for a "forward" graph (generation, prediction),
         with the shapes of `forward_batch` (default: those of example_batch).
     clip_norm: largest norm of all gradients together, as torch.nn.utils.clip_grad_norm_.
     initialisers: patterns of parameter names -> initialiser, where it is not recorded.
+    weight(batch): how many rows the loss is a mean of, for steps in micro-batches. Not needed for
+        a mean cross-entropy, a masked sum divided by its count, plain means and plain sums; for
+        other losses the program has no graphs for micro-batches without it.
 
     The model and the optimizer are left as they were.
     Raises: CaptureError for what cannot be captured, or when one step of the program differs
@@ -67,27 +71,47 @@ def capture(
             raise CaptureError(
                 f"batch entry {key!r} is {type(tensor).__name__}; it must be a tensor"
             )
+    _require_cpu({**dict(model.named_parameters()), **dict(model.named_buffers()), **example_batch})
     pieces = _Pieces(model, loss, optimizer, example_batch, clip_norm, dict(initialisers or {}))
-    graphs = {
-        "train": pieces.train_graph(),
-        "gradient": pieces.gradient_graph(),
-        "apply": pieces.apply_graph(),
-        "evaluate": pieces.evaluate_graph(loss, "loss"),
-    }
+    pieces.given_weight = weight
+    graphs = {"train": pieces.train_graph()}
+    facts = dict(metadata or {})
+    gradient = pieces.gradient_graph()
+    if gradient is not None:
+        graphs.update(gradient=gradient, apply=pieces.apply_graph())
+    else:
+        facts["absent_graphs"] = dict.fromkeys(("gradient", "apply"), _NO_WEIGHT)
+    graphs["evaluate"] = pieces.evaluate_graph(loss, "loss")
     if forward is not None:
         graphs["forward"] = pieces.evaluate_graph(forward, "output", forward_batch)
     for graph in graphs.values():
-        canonicalise(graph)
-    program = Program(
-        name or type(model).__name__, graphs, pieces.stored_weights(), dict(metadata or {})
-    )
+        pipeline(graph)
+    program = Program(name or type(model).__name__, graphs, pieces.stored_weights(), facts)
     program.metadata.setdefault("parameters", sum(p.numel() for p in model.parameters()))
     if check:
         check_program(
             program, model, loss, optimizer, example_batch, clip_norm=clip_norm,
             streams=pieces.streams, states=pieces.state_arrays(), run=run_once,
         )  # fmt: skip
+        states = pieces.state_arrays()
+        check_function(graphs["evaluate"], "loss", model, loss, example_batch, states)
+        if forward is not None:
+            given = forward_batch or example_batch
+            check_function(graphs["forward"], "output", model, forward, given, states)
     return program
+
+
+_NO_WEIGHT = "capture cannot tell what the loss is a mean of; give it weight=, the count of rows"
+
+
+def _require_cpu(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Raise CaptureError for the first tensor that is elsewhere, or not dense."""
+    for name, tensor in tensors.items():
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+            raise CaptureError(
+                f"{name} is {tensor.layout} on {tensor.device}; capture needs dense CPU tensors",
+                hint="move the model and the example batch with .cpu()",
+            )
 
 
 class _Pieces:
@@ -102,7 +126,8 @@ class _Pieces:
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         self.step_trace = trace_model(model, loss, batch, gradients=True, training=True)
         self.optimizer: OptimizerTrace = trace_optimizer(optimizer, trained)
-        self.streams: list[int] = []
+        self.streams: list[Stream] = []
+        self.given_weight: Callable[[Batch], torch.Tensor] | None = None
         self.constants: dict[str, torch.Tensor] = {}
 
     # States and their first values
@@ -116,7 +141,7 @@ class _Pieces:
             **{f"gradient.{n}": torch.zeros_like(t) for n, t in self.parameters.items()},
             **self.constants,
         }
-        arrays = {name: _array(tensor) for name, tensor in states.items()}
+        arrays = {name: to_array(tensor) for name, tensor in states.items()}
         arrays["optimizer.step"] = np.array(self.optimizer.step_count, np.float32)
         arrays["gradient_weight"] = np.array(0.0, np.float32)
         return arrays
@@ -128,14 +153,14 @@ class _Pieces:
         """Values that no initialiser makes."""
         everything = {**self.parameters, **self.buffers}
         stored = {
-            f"model.{name}": _array(tensor)
+            f"model.{name}": to_array(tensor)
             for name, tensor in everything.items()
             if self.initialiser(name, tensor)["kind"] == "stored"
         }
         for name, tensor in self.optimizer.state.items():
             if initialiser_of(name, tensor, {})["kind"] == "stored":
-                stored[f"optimizer.{name}"] = _array(tensor)
-        stored.update({name: _array(tensor) for name, tensor in self.constants.items()})
+                stored[f"optimizer.{name}"] = to_array(tensor)
+        stored.update({name: to_array(tensor) for name, tensor in self.constants.items()})
         return stored
 
     # Graph building
@@ -180,8 +205,9 @@ class _Pieces:
 
     def _batch(self, graph: Graph, batch: Batch) -> list[Value]:
         for name, tensor in batch.items():
-            value = Value(f"batch.{name}", tensor_spec(tensor))
-            graph.inputs[name] = GraphInput(name, "batch", value)
+            if name not in graph.inputs:
+                value = Value(f"batch.{name}", tensor_spec(tensor))
+                graph.inputs[name] = GraphInput(name, "batch", value)
         return [graph.inputs[name].value for name in batch]
 
     def _finish(self, graph: Graph, converter: Converter) -> Graph:
@@ -213,7 +239,7 @@ class _Pieces:
             for name, tensor in trace.state.items()
         }  # fmt: skip
         step = None
-        if trace.has_step:
+        if trace.has_step or trace.needs_step:
             step = self._state(
                 graph, "optimizer.step", TensorSpec((), F32), "optimizer",
                 {"kind": "constant", "value": trace.step_count},
@@ -224,6 +250,8 @@ class _Pieces:
         norm = converter.emit_all("global_norm", gradients)[0]
         graph.outputs["gradient_norm"] = norm
         first = len(graph.nodes)
+        if trace.needs_step and step is not None:
+            converter.step = converter.emit("add", step, converter.constant(1, F32))
         new_parameters, new_state, new_step = trace.append(
             converter, parameters, gradients, state, step, rate
         )
@@ -233,6 +261,7 @@ class _Pieces:
             graph.updates[f"model.{name}"] = value
         for name, value in new_state.items():
             graph.updates[f"optimizer.{name}"] = value
+        new_step = converter.step if trace.needs_step else new_step
         if new_step is not None:
             graph.updates["optimizer.step"] = new_step
 
@@ -258,42 +287,54 @@ class _Pieces:
         graph, converter = self._start("train")
         loss, gradients, buffers = self._model(graph, converter, self.step_trace)
         graph.outputs["loss"] = loss
-        self.streams = list(converter.dropouts)
+        self.streams = list(converter.random)
         self._optimize(graph, converter, gradients)
         self._update_buffers(graph, buffers)
         return self._finish(graph, converter)
 
-    def _weight(self, converter: Converter, loss: Value) -> Value:
-        """How many rows the mean loss counts; 1 where the loss is not a mean of rows."""
-        producer = loss.producer
-        while producer is not None and producer.op in ("reshape", "copy"):
-            producer = producer.inputs[0].producer if producer.inputs[0] is not None else None
-        if (
-            producer is not None
-            and producer.op == "cross_entropy"
-            and producer.attrs["reduction"] == "mean"
-        ):
-            return converter.cast(producer.outputs[2], F32)
-        return converter.constant(1.0, F32)
+    def _weight(self, graph: Graph, converter: Converter, loss: Value) -> Weight:
+        """How many rows the mean loss counts."""
+        count = self.given_weight
+        if count is None:
+            found = weight_of(graph, loss)
+        else:
+            traced = trace_model(
+                self.model, lambda _, batch: count(batch), self.batch,
+                gradients=False, training=False,
+            )  # fmt: skip
+            found = Weight("rows", self._model(graph, converter, traced)[0])
+        if found.count is None:
+            return found
+        return Weight("rows", converter.reshape(converter.cast(found.count, F32), ()))
 
-    def gradient_graph(self) -> Graph:
-        """A micro-batch: gradients, weighted by what the loss counts, are added up."""
+    def gradient_graph(self) -> Graph | None:
+        """A micro-batch: gradients, weighted by what the loss counts, are added up.
+
+        None where that is not known.
+        """
         graph, converter = self._start("gradient")
         loss, gradients, buffers = self._model(graph, converter, self.step_trace)
-        weight = self._weight(converter, loss)
-        counted = converter.emit("gt", weight, converter.constant(0.0, F32))
+        found = self._weight(graph, converter, loss)
+        if found.kind == "unknown":
+            return None
+        weight = found.count or converter.constant(1.0, F32)
         graph.outputs["loss"] = loss
         graph.outputs["weight"] = weight
         for (name, tensor), gradient in zip(self.parameters.items(), gradients, strict=True):
             total = self._state(graph, f"gradient.{name}", tensor_spec(tensor), "gradient",
                                 {"kind": "zeros"})  # fmt: skip
-            factor = converter.cast(weight, gradient.spec.dtype)
-            share = converter.emit("mul", gradient, factor)
-            share = converter.emit("where", counted, share, converter.constant(0, share.spec.dtype))
+            share = gradient
+            if found.count is not None:
+                share = converter.emit("mul", gradient, converter.cast(weight, share.spec.dtype))
+                counted = converter.emit("gt", weight, converter.constant(0.0, F32))
+                nothing = converter.constant(0, share.spec.dtype)
+                share = converter.emit("where", counted, share, nothing)
             graph.updates[f"gradient.{name}"] = converter.emit("add", total, share)
         total = self._state(graph, "gradient_weight", TensorSpec((), F32), "gradient",
                             {"kind": "zeros"})  # fmt: skip
-        graph.updates["gradient_weight"] = converter.emit("add", total, weight)
+        # A sum is not divided by the number of micro-batches.
+        joined = weight if found.kind == "sum" else converter.emit("add", total, weight)
+        graph.updates["gradient_weight"] = joined
         self._update_buffers(graph, buffers)
         return self._finish(graph, converter)
 
@@ -320,7 +361,8 @@ class _Pieces:
         result, _, _ = self._model(graph, converter, traced, batch)
         if output == "loss":
             result = converter.reshape(result, ())
-            graph.outputs["weight"] = self._weight(converter, result)
+            count = self._weight(graph, converter, result).count
+            graph.outputs["weight"] = count or converter.constant(1.0, F32)
         graph.outputs[output] = result
         used = {value for node in graph.nodes for value in node.inputs} | set(
             graph.outputs.values()
@@ -330,9 +372,3 @@ class _Pieces:
         ]:
             del graph.inputs[name]
         return self._finish(graph, converter)
-
-
-def _array(tensor: torch.Tensor) -> np.ndarray:
-    if tensor.dtype == torch.bfloat16:
-        return tensor.detach().view(torch.int16).numpy().view(ml_dtypes.bfloat16).copy()
-    return tensor.detach().numpy().copy()

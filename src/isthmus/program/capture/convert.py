@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import torch
 from torch.fx.node import map_arg
 
 from isthmus.core.dtypes import DType, dtype_named
-from isthmus.core.errors import CaptureError
+from isthmus.core.errors import CaptureError, UserError
 from isthmus.ops.standard import TensorSpec, operator
+from isthmus.program.capture.torch_private import place_of
 from isthmus.program.graph import Graph, Node, Value
 
-__all__ = ["RULES", "Converter", "GraphBuilder", "dtype_of", "rule", "tensor_spec"]
+__all__ = [
+    "RULES", "Converter", "GraphBuilder", "NllGradient", "dtype_of", "op_name", "rule",
+    "tensor_spec", "to_array", "uniform_value",
+]  # fmt: skip
 
 _DTYPES = {
     torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16",
@@ -121,19 +125,11 @@ def op_name(target: Any) -> str:
     return text.removesuffix(".default")
 
 
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Stands for the result of an operation without counterpart, until all are known."""
 
-
-def source_place(node: torch.fx.Node) -> str:
-    """The innermost line of user code behind a traced operation: "file.py:12 in forward"."""
-    trace = node.meta.get("stack_trace") or node.stack_trace or ""
-    place = ""
-    for match in _FRAME.finditer(trace):
-        file = match["file"]
-        if "/torch/" in file or "/isthmus/program/" in file or file.startswith("<"):
-            continue
-        place = f"{file.rsplit('/', 1)[-1]}:{match['line']} in {match['function']}"
-    return place
+    name: str
 
 
 class Converter(GraphBuilder):
@@ -145,7 +141,12 @@ class Converter(GraphBuilder):
         self.env: dict[torch.fx.Node, Any] = {}
         self.node: torch.fx.Node = None  # type: ignore[assignment]
         self.key: Value | None = None
-        self.dropouts: list[int] = []
+        #: (operator, stream) of every use of random numbers, in order.
+        self.random: list[tuple[str, int]] = []
+        #: Softmax of the scores by the attention output made from it, where that has a mask.
+        self.attention: dict[Value, Value] = {}
+        #: The count of steps, for optimizers that need it yet keep none.
+        self.step: Value | None = None
         #: (logits, lse, count, attrs) by log-probability value, for losses kept whole.
         self.losses: dict[Value, tuple[Value, Value, Value, dict[str, Any]]] = {}
 
@@ -157,10 +158,10 @@ class Converter(GraphBuilder):
     def run(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
         """Convert all; `inputs` are the values of the placeholders. Gives the output structure.
 
-        Raises: CaptureError listing every operation that has no rule.
+        Raises: CaptureError listing every operation that has no counterpart.
         """
-        self.refuse_unknown(module)
         places = iter(inputs)
+        refusals: dict[str, str] = {}
         result: Any = None
         for node in module.graph.nodes:
             self.node = node
@@ -170,37 +171,46 @@ class Converter(GraphBuilder):
                 tensor = _attribute(module, node.target)
                 self.env[node] = self.constants(str(node.target), tensor)
             elif node.op == "output":
+                _refuse(refusals)
                 result = map_arg(node.args[0], lambda n: self.env[n])
             else:
-                self.source = source_place(node)
-                self.env[node] = self.apply(node)
+                self.source = place_of(node)
+                self.env[node] = self.apply(node, refusals)
         return result
 
-    def apply(self, node: torch.fx.Node) -> Any:
+    def apply(self, node: torch.fx.Node, refusals: dict[str, str]) -> Any:
+        """The values of one operation; what has no counterpart is added to `refusals`."""
         name = op_name(node.target)
+        refused = any(isinstance(self.env[n], Refused) for n in node.all_input_nodes)
+        if refused and (name in RULES or "getitem" in name):
+            return Refused(name)
         if "getitem" in name:
             sequence, index = node.args
             return self.env[sequence][index]  # type: ignore[index]
+        place = self.source or "a line inside PyTorch"
+        if name not in RULES:
+            refusals.setdefault(f"{name}  at {place}", "")
+            return Refused(name)
         args = map_arg(node.args, lambda n: self.env[n])
         kwargs = map_arg(node.kwargs, lambda n: self.env[n])
-        return RULES[name](self, *args, **kwargs)
+        try:
+            return RULES[name](self, *args, **kwargs)
+        except UserError as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            refusals.setdefault(f"{name}  at {place}", f": {error.message}{hint}")
+            return Refused(name)
 
-    @staticmethod
-    def refuse_unknown(module: torch.fx.GraphModule) -> None:
-        unknown: dict[str, str] = {}
-        for node in module.graph.nodes:
-            if node.op != "call_function":
-                continue
-            name = op_name(node.target)
-            if "getitem" not in name and name not in RULES:
-                unknown.setdefault(name, source_place(node) or "(no source line)")
-        if unknown:
-            listing = "\n".join(f"  {name}  at {place}" for name, place in sorted(unknown.items()))
-            raise CaptureError(
-                f"{len(unknown)} PyTorch operators have no counterpart in the operator standard:\n"
-                f"{listing}",
-                hint="rewrite these lines with operators of the standard (docs/operators.md)",
-            )
+
+def _refuse(refusals: dict[str, str]) -> None:
+    """Raise CaptureError when anything was refused."""
+    if not refusals:
+        return
+    listing = "\n".join(f"  {where}{why}" for where, why in refusals.items())
+    raise CaptureError(
+        f"{len(refusals)} PyTorch operators have no counterpart in the operator standard:\n"
+        f"{listing}",
+        hint="rewrite these lines with operators of the standard (docs/operators.md)",
+    )
 
 
 def _attribute(module: torch.fx.GraphModule, target: Any) -> torch.Tensor:
@@ -216,3 +226,11 @@ def uniform_value(tensor: torch.Tensor) -> float | None:
         return None
     array = tensor.detach().reshape(-1).to(torch.float64).numpy()
     return float(array[0]) if np.all(array == array[0]) else None
+
+
+def to_array(tensor: torch.Tensor) -> np.ndarray:
+    """A copy of a tensor as an array of the same element type."""
+    tensor = tensor.detach().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16).copy()
+    return tensor.numpy().copy()

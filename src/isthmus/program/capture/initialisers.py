@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import fnmatch
-import weakref
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from isthmus.core.errors import CaptureError
-from isthmus.program.capture.convert import op_name, uniform_value
+from isthmus.program.capture.convert import op_name, to_array, uniform_value
 
 __all__ = ["initialiser_of", "record_initialisers"]
 
-_recorded: weakref.WeakValueDictionary[int, torch.Tensor] = weakref.WeakValueDictionary()
-_initialisers: dict[int, dict[str, Any]] = {}
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """How a tensor was filled, with what tells whether it is still that tensor and content."""
+
+    storage: StorageWeakRef
+    digest: int
+    initialiser: dict[str, Any]
+
+
+_records: dict[int, _Record] = {}
+
+
+def _digest(tensor: torch.Tensor) -> int:
+    return zlib.crc32(to_array(tensor).tobytes())
 
 
 class _Recorder(TorchDispatchMode):
@@ -36,13 +51,13 @@ class _Recorder(TorchDispatchMode):
             low, high = (*numbers, 0.0, 1.0)[:2] if len(numbers) != 1 else (numbers[0], 1.0)
             made = {"kind": "uniform", "low": float(low), "high": float(high)}
         if args and isinstance(args[0], torch.Tensor) and name.split(".")[0].endswith("_"):
-            storage = args[0].untyped_storage().data_ptr()
-            whole = args[0].numel() * args[0].element_size() == args[0].untyped_storage().nbytes()
-            if made is not None and whole:
-                _recorded[storage] = args[0]
-                _initialisers[storage] = made
+            storage = args[0].untyped_storage()
+            whole = args[0].numel() * args[0].element_size() == storage.nbytes()
+            if made is not None and whole and args[0].device.type == "cpu":
+                reference = StorageWeakRef(storage)
+                _records[storage.data_ptr()] = _Record(reference, _digest(args[0]), made)
             else:
-                _initialisers.pop(storage, None)
+                _records.pop(storage.data_ptr(), None)
         return result
 
 
@@ -53,7 +68,8 @@ def record_initialisers() -> Iterator[None]:
     with isthmus.record_initialisers():
         model = MyModel()
 
-    `isthmus.capture` then writes distributions into the program instead of stored weights.
+    `isthmus.capture` then writes distributions into the program instead of stored weights, for
+    the parameters that still hold what they were filled with.
     """
     with _Recorder():
         yield
@@ -81,5 +97,7 @@ def initialiser_of(
         if value in (0.0, 1.0):
             return {"kind": "zeros" if value == 0.0 else "ones"}
         return {"kind": "constant", "value": value}
-    recorded = _initialisers.get(tensor.untyped_storage().data_ptr())
-    return dict(recorded) if recorded is not None else {"kind": "stored"}
+    record = _records.get(tensor.untyped_storage().data_ptr())
+    if record is None or record.storage.expired() or record.digest != _digest(tensor):
+        return {"kind": "stored"}
+    return dict(record.initialiser)

@@ -13,37 +13,22 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from isthmus.core.errors import CaptureError
 from isthmus.program.capture import aten as _rules
 from isthmus.program.capture.convert import Converter
-from isthmus.program.capture.torch_private import trace, trace_functional
+from isthmus.program.capture.places import SourcePlaces
+from isthmus.program.capture.torch_private import core_operators, trace, without_onednn
+from isthmus.program.capture.whole import WholeOperators
 from isthmus.program.graph import Value
 
 __all__ = [
-    "Batch", "ModelTrace", "OptimizerTrace", "WholeDropout", "flat_state", "trace_model",
-    "trace_optimizer",
+    "Batch", "ModelTrace", "OptimizerTrace", "flat_state", "trace_model", "trace_optimizer",
 ]  # fmt: skip
 
 Batch = Mapping[str, torch.Tensor]
 Loss = Callable[[nn.Module, Batch], torch.Tensor]
 _ = _rules  # importing the rules fills their table
-
-
-class WholeDropout(TorchFunctionMode):
-    """Dropout as the one operator `native_dropout`, which the CPU otherwise takes apart."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = dict(kwargs or {})
-        if getattr(func, "__name__", "") == "dropout":
-            given = dict(zip(("input", "p", "training"), args, strict=False))
-            given.update({"training" if k == "train" else k: v for k, v in named.items()})
-            x, p = given["input"], float(given.get("p", 0.5))
-            if not given.get("training", True) or p == 0.0:
-                return x
-            return torch.ops.aten.native_dropout(x, p, True)[0]
-        return func(*args, **named)
 
 
 class _Wrapped(nn.Module):
@@ -113,7 +98,7 @@ def trace_model(
     """
     parameters, buffers = flat_state(model)
     wrapped = _Wrapped(model, function)
-    names = list(batch)
+    names, places = list(batch), SourcePlaces()
 
     def step(p: list[torch.Tensor], b: list[torch.Tensor], data: list[torch.Tensor]) -> Any:
         leaves = [x.detach().requires_grad_(gradients) for x in p]
@@ -122,7 +107,7 @@ def trace_model(
             **{f"model.{n}": x for n, x in zip(parameters, leaves, strict=True)},
             **{f"model.{n}": x for n, x in zip(buffers, copies, strict=True)},
         }
-        with torch.set_grad_enabled(gradients), WholeDropout():
+        with torch.set_grad_enabled(gradients), WholeOperators(), places:
             given = dict(zip(names, data, strict=True))
             result = torch.func.functional_call(wrapped, state, (given,))
         if not isinstance(result, torch.Tensor):
@@ -146,24 +131,27 @@ def trace_model(
             )
         return result.detach().reshape(()), list(found), copies
 
+    arguments = (list(parameters.values()), list(buffers.values()), list(batch.values()))
     # The random state is as it was: tracing draws numbers that do not count.
     random_state = torch.random.get_rng_state()
     try:
-        with _mode(model, training):
-            module = trace_functional(
-                step, (list(parameters.values()), list(buffers.values()), list(batch.values()))
-            )
-    except RuntimeError as error:
-        if "tracing tensor" not in str(error):
-            raise
-        raise CaptureError(
-            "the model looks at the value of a tensor (an `if`, float() or int() of one), "
-            "which a program cannot do",
-            hint="use torch.where, or compute the choice outside the model",
-        ) from error
+        with _mode(model, training), without_onednn():
+            module = core_operators(_trace_at(step, arguments, places), arguments)
     finally:
         torch.random.set_rng_state(random_state)
     return ModelTrace(module, list(parameters), list(buffers), names, gradients)
+
+
+def _trace_at(
+    step: Callable[..., Any], arguments: Sequence[Any], places: SourcePlaces
+) -> torch.fx.GraphModule:
+    """`trace`, with the line of the model where a tensor's value was asked for."""
+    try:
+        return trace(step, arguments)
+    except CaptureError as error:
+        if not places.latest or error.__cause__ is None:
+            raise
+        raise CaptureError(f"{places.latest}: {error.message}", hint=error.hint) from error
 
 
 @dataclass(slots=True)
@@ -171,6 +159,8 @@ class OptimizerTrace:
     """A traced optimizer step.
 
     state_names: (parameter name, name of its state) in placeholder order, without the step count.
+    needs_step: whether the update depends on a count of steps that the optimizer does not keep:
+        SGD with dampening takes the whole gradient in its first step.
     """
 
     module: torch.fx.GraphModule
@@ -178,6 +168,7 @@ class OptimizerTrace:
     state: dict[str, torch.Tensor]
     has_step: bool
     step_count: float
+    needs_step: bool
 
     def append(
         self, converter: Converter, parameters: Sequence[Value], gradients: Sequence[Value],
@@ -277,7 +268,10 @@ def trace_optimizer(
     with torch.no_grad():
         module = trace(step, arguments)
     state = {f"{name}.{key}": initial[name][key] for name, key in slots}
-    return OptimizerTrace(module, slots, state, has_step, counts.pop() if counts else 0.0)
+    needs_step = any(g.get("momentum") and g.get("dampening") for g in optimizer.param_groups)
+    started = any(optimizer.state.get(p) for p in parameters.values())
+    count = counts.pop() if counts else float(needs_step and started)
+    return OptimizerTrace(module, slots, state, has_step, count, needs_step)
 
 
 def _initial_state(

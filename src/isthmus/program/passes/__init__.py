@@ -1,0 +1,1 @@
+"""Clean-up of captured graphs: constants, views, equal nodes, dead nodes."""
