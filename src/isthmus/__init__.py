@@ -10,12 +10,14 @@ from isthmus.jit.decorator import cdiv, jit, next_power_of_2
 
 if TYPE_CHECKING:
     from isthmus.program.capture import capture, record_initialisers
+    from isthmus.program.file import load_program
     from isthmus.program.program import Program
+    from isthmus.program.session import Session
 
 __version__ = "0.1.0"
 __all__ = [
-    "Config", "Program", "autotune", "capture", "cdiv", "heuristics", "jit", "next_power_of_2",
-    "record_initialisers",
+    "Config", "Program", "Session", "autotune", "capture", "cdiv", "heuristics", "jit",
+    "load_program", "next_power_of_2", "record_initialisers",
 ]  # fmt: skip
 
 #: Names that need more than the core: loaded when first used.
@@ -23,6 +25,8 @@ _LATER = {
     "capture": "isthmus.program.capture",
     "record_initialisers": "isthmus.program.capture",
     "Program": "isthmus.program.program",
+    "load_program": "isthmus.program.file",
+    "Session": "isthmus.program.session",
 }
 
 

@@ -148,3 +148,10 @@ def test_unwritable_out(refuse, program_file, corpus, tmp_path):
         tmp_path / "file" / "run",
     )  # fmt: skip
     assert "cannot make the folder" in message
+
+
+@pytest.mark.parametrize("steps", ["0", "-1"])
+def test_run_takes_at_least_one_step(refuse, program_file, steps):
+    assert f"steps is {steps}; it must be 1 or more" in refuse(
+        "run", program_file, "--steps", steps
+    )

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from isthmus.cli.console import output_console
 from isthmus.cli.programs import find_program
-from isthmus.core.errors import DataError
+from isthmus.core.errors import ConfigError, DataError
 from isthmus.ir.numpy_types import numpy_dtype
 from isthmus.program.program import Program
 from isthmus.program.session import Session
@@ -41,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace) -> int:
     """Run and report."""
+    if options.steps < 1:
+        raise ConfigError(f"steps is {options.steps}; it must be 1 or more")
     program, _ = find_program(options.program)
     session = Session(program, threads=options.threads)
     executable = session.prepare(options.graph)

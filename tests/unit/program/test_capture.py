@@ -150,17 +150,12 @@ def test_every_unknown_operator_is_listed_with_its_line():
         (lambda m, b: m(b["x"]), sgd, "it must be one number"),
         (lambda m, b: (m(b["x"]).mean(), 1), sgd, "it must give one tensor"),
         (mse, lambda m: torch.optim.Adagrad(m.parameters()), "Adagrad has no counterpart"),
-        (mse, lambda m: torch.optim.SGD([m.weight], lr=0.1), "they must be the same"),
+        (mse, lambda m: torch.optim.SGD([m.weight], lr=0.1), "leaves out 1 .*'bias'"),
         (mse, lambda m: torch.optim.Adam(m.parameters(), amsgrad=True), "amsgrad"),
         (
             lambda m, b: mse(m, b) if float(m(b["x"]).sum()) > 0 else mse(m, b) * 2,
             sgd,
             "looks at the value of a tensor",
-        ),
-        (
-            lambda m, b: F.cross_entropy(m(b["x"]), b["y"].argmax(1), weight=torch.ones(3)),
-            sgd,
-            "class weights",
         ),
     ],
 )
@@ -325,6 +320,65 @@ def test_cross_entropy_stays_whole(smoothing, reduction, dims):
     assert not {"log_softmax", "gather", "exp"} & set(ops)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_class_weights(smoothing, reduction):
+    """The mean is over the weights of the targets, which also weigh micro-batches."""
+    weight, target = torch.tensor([1.0, 0.5, 2.0]), torch.tensor([0, 2, -100, 1])
+
+    def loss(m, b):
+        return F.cross_entropy(
+            m(b["x"]), b["y"], weight, reduction=reduction, label_smoothing=smoothing
+        ).mean()  # fmt: skip
+
+    ops = train_ops(nn.Linear(8, 3), loss, {"x": torch.randn(4, 8), "y": target})
+    assert "cross_entropy" not in ops
+
+
+@pytest.mark.parametrize("adam", [True, False])
+def test_gradients_that_are_only_noise(adam):
+    """A bias before a batch norm has the gradient 0; what rounding leaves of it is no mismatch."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Linear(16, 3))
+    train_ops(
+        model,
+        example=batch(64, 8),
+        optimizer=(lambda m: torch.optim.AdamW(m.parameters())) if adam else sgd,
+    )
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_buffers_that_the_model_changes(in_place):
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 3)
+            self.register_buffer("mean", torch.zeros(8))
+            self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if in_place:
+                self.mean.mul_(0.9).add_(x.mean(0), alpha=0.1)
+                self.count += 1
+            else:
+                self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+                self.count = self.count + 1
+            return self.layer(x - self.mean)
+
+    model = Counting()
+    example = batch(4, 8)
+    program = isthmus.capture(model, mse, sgd(model), example)
+    assert float(model.count) == 0
+    session = Session(program)
+    session.initialise(0)
+    given = {name: tensor.numpy() for name, tensor in example.items()}
+    for _ in range(3):
+        session.run("train", given, {"learning_rate": 0.1})
+    assert int(session.states["model.count"]) == 3
+    want = (1 - 0.9**3) * example["x"].double().mean(0).numpy()
+    np.testing.assert_allclose(session.states["model.mean"], want, rtol=1e-5, atol=1e-7)
+
+
 def test_all_targets_ignored():
     """FIELD_REPORTS B26 through a captured step: the mean is NaN, the gradient 0."""
     model = nn.Linear(8, 3)
@@ -374,6 +428,9 @@ def test_attention(settings, whole):
         lambda x: x + torch.div(x, 0.3, rounding_mode="trunc").detach(),
         lambda x: x[torch.arange(4)[:, None], torch.arange(8)[None]],
         lambda x: x[torch.tensor([0, -1, 2, -4])],
+        lambda x: torch.clamp(x, x.flip(-1), x.roll(1, 0)), lambda x: x.clamp(max=x.detach() / 2),
+        lambda x: F.cosine_similarity(x, x.flip(-1)).unsqueeze(1) * x,
+        lambda x: F.one_hot(torch.arange(4) % 8, 8) * x,
     ],
 )  # fmt: skip
 def test_functions(function):
@@ -407,12 +464,13 @@ def test_random_numbers_are_replayed_in_the_check():
     "module",
     [
         lambda: nn.BatchNorm1d(8),
+        lambda: nn.GroupNorm(2, 8),
         lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True),
     ],
-    ids=["batch-norm", "encoder"],
+    ids=["batch-norm", "group-norm", "encoder"],
 )
 def test_library_modules(module):
-    shape = (4, 8) if isinstance(module(), nn.BatchNorm1d) else (2, 5, 8)
+    shape = (2, 5, 8) if isinstance(module(), nn.TransformerEncoderLayer) else (4, 8)
     model = nn.Sequential(nn.Linear(8, 8), module(), nn.Linear(8, 3))
     train_ops(model, example=batch(*shape), forward=lambda m, b: m(b["x"]))
 

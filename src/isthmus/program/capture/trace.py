@@ -32,15 +32,22 @@ _ = _rules  # importing the rules fills their table
 
 
 class _Wrapped(nn.Module):
-    """A model with what is computed from it, so that its tensors can be replaced."""
+    """A model with what is computed from it, so that its tensors can be replaced.
 
-    def __init__(self, model: nn.Module, function: Callable[[nn.Module, Batch], Any]) -> None:
+    buffers: names of the tensors to give back: those that the model holds at the end, whether it
+        changed them in place or put others in their place.
+    """
+
+    def __init__(
+        self, model: nn.Module, function: Callable[[nn.Module, Batch], Any], buffers: list[str]
+    ) -> None:
         super().__init__()
-        self.model = model
-        self.function = function
+        self.model, self.function, self.buffers_kept = model, function, buffers
 
     def forward(self, batch: Batch) -> Any:
-        return self.function(self.model, batch)
+        result = self.function(self.model, batch)
+        held = dict(self.model.named_parameters()) | dict(self.model.named_buffers())
+        return result, [held[name] for name in self.buffers_kept]
 
 
 def flat_state(model: nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -97,7 +104,7 @@ def trace_model(
     Raises: CaptureError when the function's result is not what is needed.
     """
     parameters, buffers = flat_state(model)
-    wrapped = _Wrapped(model, function)
+    wrapped = _Wrapped(model, function, list(buffers))
     names, places = list(batch), SourcePlaces()
 
     def step(p: list[torch.Tensor], b: list[torch.Tensor], data: list[torch.Tensor]) -> Any:
@@ -109,7 +116,8 @@ def trace_model(
         }
         with torch.set_grad_enabled(gradients), WholeOperators(), places:
             given = dict(zip(names, data, strict=True))
-            result = torch.func.functional_call(wrapped, state, (given,))
+            result, copies = torch.func.functional_call(wrapped, state, (given,))
+            copies = [x.detach() for x in copies]
         if not isinstance(result, torch.Tensor):
             raise CaptureError(
                 f"the function gives {type(result).__name__}; it must give one tensor",
@@ -204,14 +212,14 @@ def trace_optimizer(
             f"optimizer {type(optimizer).__name__} has no counterpart in the standard",
             hint=f"use {', '.join(kind.__name__ for kind in _SUPPORTED)} of torch.optim",
         )
+    if any(group.get("amsgrad") for group in optimizer.param_groups):
+        raise CaptureError(
+            f"{type(optimizer).__name__} with amsgrad=True has no counterpart in the standard",
+            hint="make the optimizer without amsgrad",
+        )
     owned = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
     by_identity = {id(p): name for name, p in parameters.items()}
-    if {id(p) for p in owned} != set(by_identity):
-        raise CaptureError(
-            f"the optimizer has {len(owned)} parameters, the model {len(parameters)} trained ones; "
-            "they must be the same",
-            hint="make the optimizer from model.parameters()",
-        )
+    _require_same({id(p) for p in owned}, by_identity)
     base = optimizer.param_groups[0]["lr"]
     base = float(base)
     initial = _initial_state(optimizer, parameters)
@@ -272,6 +280,23 @@ def trace_optimizer(
     started = any(optimizer.state.get(p) for p in parameters.values())
     count = counts.pop() if counts else float(needs_step and started)
     return OptimizerTrace(module, slots, state, has_step, count, needs_step)
+
+
+def _require_same(owned: set[int], names: Mapping[int, str]) -> None:
+    """Raise CaptureError unless the optimizer has exactly the trained parameters."""
+    left_out = [name for identity, name in names.items() if identity not in owned]
+    if left_out:
+        raise CaptureError(
+            f"the optimizer leaves out {len(left_out)} of the model's {len(names)} trained "
+            f"parameters, such as {left_out[0]!r}",
+            hint="freeze them with requires_grad_(False), or give the optimizer all of "
+            "model.parameters()",
+        )
+    if len(owned) > len(names):
+        raise CaptureError(
+            f"the optimizer has {len(owned) - len(names)} parameters that the model has not",
+            hint="make the optimizer from model.parameters()",
+        )
 
 
 def _initial_state(

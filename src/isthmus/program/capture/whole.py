@@ -1,7 +1,8 @@
-"""Operators that stay whole: functions of PyTorch that tracing would otherwise take apart.
+"""Functions of PyTorch that are traced as something else than what the CPU does for them.
 
-RMS norm and cross-entropy become operators of ours with a gradient; dropout becomes the one
-operator `native_dropout`. All give what PyTorch's own functions give.
+RMS norm and cross-entropy become operators of ours with a gradient, dropout the one operator
+`native_dropout`; class weights and `one_hot` become operations that look at no tensor's value.
+All give what PyTorch's own functions give.
 """
 
 from __future__ import annotations
@@ -122,15 +123,43 @@ def _whole_cross_entropy(
     ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Any:  # fmt: skip
-    special = weight is not None or size_average is not None or reduce is not None
+    special = size_average is not None or reduce is not None
     if special or target.is_floating_point() or target.dim() != max(logits.dim() - 1, 0):
         return NotImplemented
     rows = logits[None] if logits.dim() == 1 else logits.movedim(1, -1)
-    rows = rows.reshape(-1, rows.shape[-1])
-    loss = torch.ops.isthmus.cross_entropy(
-        rows, target.reshape(-1), ignore_index, reduction, float(label_smoothing)
-    )[0]
+    rows, target_rows = rows.reshape(-1, rows.shape[-1]), target.reshape(-1)
+    if weight is not None:
+        loss = _weighted(rows, target_rows, weight, ignore_index, reduction, label_smoothing)
+    else:
+        loss = torch.ops.isthmus.cross_entropy(
+            rows, target_rows, ignore_index, reduction, float(label_smoothing)
+        )[0]
     return loss.reshape(target.shape) if reduction == "none" else loss
+
+
+def _weighted(
+    rows: torch.Tensor, target: torch.Tensor, weight: torch.Tensor, ignore_index: int,
+    reduction: str, label_smoothing: float,
+) -> torch.Tensor:  # fmt: skip
+    """Cross-entropy with class weights: the mean is divided by the weights of the targets."""
+    kept = target != ignore_index
+    index = torch.where(kept, target, 0)
+    log_probability = F.log_softmax(rows, -1)
+    each = torch.where(kept, weight[index], 0.0)
+    loss = -each * log_probability.gather(1, index[:, None])[:, 0]
+    if label_smoothing:
+        spread = torch.where(kept, -(log_probability * weight).sum(1), 0.0)
+        loss = (1.0 - label_smoothing) * loss + label_smoothing / rows.shape[1] * spread
+    if reduction == "none":
+        return loss
+    return loss.sum() if reduction == "sum" else loss.sum() / each.sum()
+
+
+def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> Any:
+    if num_classes < 1:
+        return NotImplemented  # PyTorch would take the largest value of the tensor
+    classes = torch.arange(num_classes, device=tensor.device)
+    return (tensor[..., None] == classes).to(torch.int64)
 
 
 class WholeDropout(TorchFunctionMode):
@@ -145,11 +174,12 @@ class WholeDropout(TorchFunctionMode):
 
 
 class WholeOperators(WholeDropout):
-    """Dropout, RMS norm and cross-entropy as one operator each."""
+    """Dropout, RMS norm and cross-entropy as one operator each; one_hot without a look."""
 
     _whole: ClassVar[dict[Any, Any]] = {
         **WholeDropout._whole,
         F.rms_norm: _whole_rms_norm,
         torch.rms_norm: _whole_rms_norm,
         F.cross_entropy: _whole_cross_entropy,
+        F.one_hot: _one_hot,
     }

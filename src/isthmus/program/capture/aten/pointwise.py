@@ -185,6 +185,21 @@ def _(
     return c.emit("clamp", c.cast(x, c.output_dtype()), low=low, high=high)
 
 
+@rule("clamp.Tensor")
+def _(c: Converter, x: Value, low: Any = None, high: Any = None, **kw: Any) -> Value:
+    made, dtype = c.cast(x, c.output_dtype()), c.output_dtype()
+    for name, bound in (("maximum", kw.get("min", low)), ("minimum", kw.get("max", high))):
+        if bound is not None:
+            made = c.emit(name, *pair(c, made, bound, dtype))
+    return made
+
+
+@rule("clamp_min.Tensor", "clamp_max.Tensor")
+def _(c: Converter, x: Value, bound: Value) -> Value:
+    name = "maximum" if "clamp_min" in str(c.node.target) else "minimum"
+    return c.emit(name, *pair(c, x, bound, c.output_dtype()))
+
+
 @rule("clamp_min")
 def _(c: Converter, x: Value, low: float) -> Value:
     return c.emit("clamp", x, low=low, high=None)

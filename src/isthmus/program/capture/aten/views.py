@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,6 +47,23 @@ def _(c: Converter, x: Value, shape: Sequence[int], **_: Any) -> Value:
     padded = (1,) * (len(shape) - len(own)) + own
     sizes = [have if want == -1 else want for have, want in zip(padded, shape, strict=True)]
     return c.broadcast(x, sizes)
+
+
+@rule("as_strided")
+def _(c: Converter, x: Value, shape: Sequence[int], strides: Sequence[int],
+      offset: int | None = None) -> Value:  # fmt: skip
+    given = c.node.args[0].meta["val"]  # type: ignore[union-attr]
+    whole = math.prod(shape) == x.spec.size and given.is_contiguous() and not offset
+    if not whole or tuple(strides) != _row_major(shape):
+        raise CaptureError(
+            "as_strided has a counterpart only where it is a reshape",
+            hint="use reshape, transpose, slices or unfold",
+        )
+    return c.reshape(x, shape)
+
+
+def _row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 @rule("unsqueeze")
