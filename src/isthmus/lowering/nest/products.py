@@ -17,7 +17,6 @@ from isthmus.lowering.nest.dot import (
     emit_dot,
     emit_dot_cache_reset,
 )
-from isthmus.lowering.nest.maps import identity_map
 from isthmus.lowering.nest.memory import Block, Buffer
 
 if TYPE_CHECKING:
@@ -65,8 +64,6 @@ def direct_load(context: Context, operand: Value) -> tuple[Operation | None, boo
     if len(op.operands) > 2 and not is_zero(op.operands[2]):
         return None, False
     shape = shape_of(op.result.type)
-    if 1 in shape and len(op.operands) > 1:
-        return None, False  # one masked row or column: cut off while it is loaded instead
     form = context.forms.form(op.operands[0], (0, 1))
     if not form.is_affine:
         return None, False
@@ -201,7 +198,7 @@ def _extents(
         return extents
     conditions: list[Value] = []
     zero = builder.i64(0)
-    for term in context.forms.mask_terms(load.operands[1], identity_map(shape), shape):
+    for term in context.forms.mask_terms(load.operands[1], (0, 1), shape):
         if term.form is None:
             assert term.value is not None, "a term is a form or a value"
             conditions.append(context.scalar(term.value))
