@@ -8,6 +8,8 @@ from functools import lru_cache
 from inspect import Parameter as PythonParameter
 from typing import Any
 
+import numpy as np
+
 from isthmus.core.errors import DeviceError, KernelError
 from isthmus.core.target import TargetDescription
 from isthmus.hal.drivers.cpu.device import CpuDevice
@@ -24,6 +26,7 @@ from isthmus.jit.specialise import (
 )
 from isthmus.language.source import KernelSource
 from isthmus.language.values import unwrap
+from isthmus.lowering.nest import written_arguments
 from isthmus.targets import host_target
 
 __all__ = ["JitFunction", "cdiv", "default_device", "jit", "next_power_of_2"]
@@ -251,7 +254,26 @@ class JitFunction:
             self.specialisation(arguments.signature, arguments.constexprs, arguments.attrs),
             device.target, reason=reason,
         )  # fmt: skip
+        self._require_writeable(values, compiled)
         return LoadedKernel(compiled, device, arguments.positions, given)
+
+    def _require_writeable(self, values: Sequence[Any], compiled: CompiledKernel) -> None:
+        """Raise DeviceError when the code writes to an array that is read-only."""
+        read_only = {
+            name
+            for name, value in zip(self.arg_names, values, strict=True)
+            if isinstance(value, np.ndarray) and not value.flags.writeable
+        }
+        if not read_only:
+            return
+        names = list(compiled.specialisation.signature)
+        for number in sorted(written_arguments(compiled.stages().tile)):
+            if names[number] in read_only:
+                raise DeviceError(
+                    f"kernel {self.source.name} writes to {names[number]!r}, which is a read-only "
+                    "array",
+                    hint="pass a copy: array.copy()",
+                )
 
     def _reason(self, arguments: Arguments) -> str:
         """Why another version of this kernel is needed."""

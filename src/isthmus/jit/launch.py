@@ -73,10 +73,13 @@ def bind(
             key.append(value.dtype)
             unaligned = unaligned << 1 | (address & 15 != 0)
             slots.append(address)
-            if value.flags.c_contiguous:
+            flags = value.flags
+            if flags.c_contiguous:
                 ranges += (address, address + value.nbytes)
             else:
                 ranges += memory_range(value)
+            if not flags.writeable:
+                key.append("read-only")
         elif kind is int:
             slots.append(value)
             if value == 1 and mode is SPECIALISED:
@@ -120,6 +123,8 @@ def _bind_other(
         return unaligned
     if isinstance(value, np.ndarray):
         slots.append(value.ctypes.data)
+        if not value.flags.writeable:
+            key.append("read-only")
     else:
         slots.append(value.data_ptr())
         if hasattr(value, "is_cpu") and hasattr(value, "is_contiguous"):

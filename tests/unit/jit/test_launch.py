@@ -104,6 +104,19 @@ def test_launch_errors(call, message):
         call(kernels.scale_kernel, np.ones(64, np.float32))
 
 
+def test_read_only_arrays_are_read_and_never_written():
+    source, target = np.ones(64, np.float32), np.zeros(64, np.float32)
+    source.flags.writeable = False
+    for _ in range(2):
+        kernels.add_kernel[(1,)](source, source, target, 64, BLOCK=64)
+        with pytest.raises(DeviceError, match="writes to 'out_ptr', which is a read-only array"):
+            kernels.add_kernel[(1,)](target, target, source, 64, BLOCK=64)
+        with pytest.raises(DeviceError, match="writes to 'x_ptr'"):
+            kernels.scale_kernel[(1,)](source, 2.0, 64)
+    assert (source == 1).all()
+    assert (target == 2).all()
+
+
 def test_calling_a_kernel_says_how_to_launch_it():
     with pytest.raises(KernelError, match=r"scale_kernel\[grid\]"):
         kernels.scale_kernel(1, 2, 3)

@@ -9,7 +9,7 @@ from isthmus.ir.types import is_pointer, shape_of
 from isthmus.lowering.nest.affine import Form, FormAnalysis
 from isthmus.lowering.nest.maps import IndexMap, identity_map, nest_shape
 
-__all__ = ["Access", "Aliases", "READS", "WRITES", "accesses_in"]
+__all__ = ["Access", "Aliases", "READS", "WRITES", "accesses_in", "written_arguments"]
 
 WRITES = ("tile.store", "tile.atomic_rmw", "tile.atomic_cas")
 READS = ("tile.load", *WRITES)
@@ -176,6 +176,16 @@ def _pointer_sources(pointer: Value) -> list[Value] | None:
     if owner.name == "scf.if":
         return [region.terminator.operands[pointer.index] for region in owner.regions]
     return None
+
+
+def written_arguments(function: Function) -> frozenset[int]:
+    """Numbers of the pointer arguments that a kernel stores through."""
+    aliases = Aliases(function, FormAnalysis())
+    written: frozenset[int] = frozenset()
+    for access in accesses_in(function.walk(), aliases):
+        if access.writes and access.arguments is not None:
+            written |= access.arguments
+    return written
 
 
 def accesses_in(operations: object, aliases: Aliases) -> list[Access]:
