@@ -122,6 +122,20 @@ def test_fork_while_another_thread_launches(device, code):
         thread.join(timeout=60)
 
 
+def test_a_child_starts_threads_with_its_first_step(device, code):
+    """A child that launches nothing has one thread, and none that keeps it from ending."""
+    commands, counts = _counter(device, code, launches=2)
+    device.queue().submit(commands)
+    child = os.fork()
+    if child == 0:
+        before = threading.active_count()
+        device.queue().submit(commands)
+        workers = threading.active_count() - before
+        right = before == 1 and workers == device.threads.count - 1 and (counts == 4).all()
+        os._exit(0 if right else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_threads_end_with_their_device(code, monkeypatch):
     monkeypatch.setenv("ISTHMUS_THREAD_POOL", "own")
     gc.collect()

@@ -301,6 +301,8 @@ class CpuDevice:
         """Run `count` command records at an address: the one native call of a step."""
         threads = self.threads
         with threads.lock:
+            if threads.is_forked:
+                threads.restart()
             if scratch_bytes > threads.scratch_bytes:
                 threads.ensure_scratch(scratch_bytes)
             self._step(commands, count, threads.address, profile)

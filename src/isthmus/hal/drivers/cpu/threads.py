@@ -4,7 +4,7 @@ Sharing libgomp with PyTorch keeps one pool of threads instead of two that fight
 without PyTorch the own pool is better: it never waits for a thread that lost its core.
 
 The own pool's threads are Python threads that stay in native code. After a fork the child has
-no threads left: it starts a pool of its own at once.
+no threads left: it starts a pool of its own with its first step, if it ever takes one.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class Threads:
         self._workers: list[threading.Thread] = []
         self._pool = np.zeros(0, POOL)
         self._process = os.getpid()
+        self.is_forked = False
         self.scratch_bytes = 0
         self.ensure_scratch(4096)
         _alive.add(self)
@@ -129,11 +130,16 @@ class Threads:
         self.scratch_bytes = stride
 
     def after_fork(self) -> None:
-        """In a child process: the threads are gone, and libgomp's pool hangs; start our own."""
+        """In a child process: the threads are gone, and libgomp's pool would hang."""
         self.lock = threading.Lock()
         self._workers = []
         self._process = os.getpid()
         self.record["mode"] = 0
+        self.is_forked = True
+
+    def restart(self) -> None:
+        """After a fork: start a pool of our own. Call it with the lock held."""
+        self.is_forked = False
         if self.count > 1 and HOST_CALLS.futex:
             self._start("own")
 
